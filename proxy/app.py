@@ -114,7 +114,10 @@ class App:
         self.registry = ClientRegistry(settings.client_expiry)
         self.tracing = self._new_tracing()
         self.authority = assembly.authority(settings.auth, self._user_sources())
-        self.request_guards = None if self.authority is None else RequestGuards(self.authority)
+        brokers_judge = settings.cluster.client_signatures is ClientSignatures.PASS
+        self.request_guards = (
+            None if self.authority is None else RequestGuards(self.authority, brokers_judge=brokers_judge)
+        )
         self.core = self._new_core()
         guards = {} if self.request_guards is None else self.request_guards.reply_guards
         self.core.reply_guards = {**guards, **self.metrics.requests.dead_letters.reply_guards}
@@ -194,18 +197,18 @@ class App:
         return Tracing(self.settings.tracing, self._name)
 
     def _new_core(self) -> Messaging:
-        transactions = CountedTransactions(forward)
+        more: dict[int, Handling] = {} if self.request_guards is None else self.request_guards.handlers
+        transactions = CountedTransactions(more.get(RequestCode.END_TRANSACTION, forward))
         self.metrics.add(transactions.read)
         checks: tuple[Check, ...] = (well_formed, Tools(self.settings.permitted_tools))
         if self.authority is not None:
             passes = self.settings.cluster.client_signatures is ClientSignatures.PASS
             decides = BrokerDecisions(self.authority, lambda: self.rules.names_by_user) if passes else self.authority
             checks = (well_formed, decides, *checks[1:])
-        more: dict[int, Handling] = {} if self.request_guards is None else self.request_guards.handlers
         return Messaging(
             self.settings,
             self.registry,
-            {**HANDLERS, RequestCode.END_TRANSACTION: transactions, **more},
+            {**HANDLERS, **more, RequestCode.END_TRANSACTION: transactions},
             forward,
             checks if self.tracing is None else (*checks, self.tracing.begin),
             (self.metrics.observe, *request_logs.observers(self.settings.logs)),

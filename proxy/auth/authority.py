@@ -272,9 +272,14 @@ class Authority:
     def first_denied(
         self, principal: Principal, needed: Iterable[Permission], host: str
     ) -> tuple[Permission, str] | None:
-        """Return the first permission that a sender lacks, with the reason; None if it has all."""
+        """Return the first permission that a sender lacks, with the reason; None if it has all.
+
+        A sender that is not authenticated has none, whatever user it claims to be.
+        """
         if principal is OWN:
             return None
+        if principal.failure is not None:
+            return next(((permission, principal.failure.value) for permission in needed), None)
         granted, source = self._granted, host if self._by_address else None
         for permission in needed:
             key = (principal, permission, source)

@@ -23,10 +23,10 @@ class BrokerDecisions:
 
     def __call__(self, context: Context) -> None:
         """Decide about a request. Raises as the authority does."""
-        if (
-            SIGNATURE not in context.fields
-            or not context.channel.signs
-            or context.known_spec.tool
-            or (context.principal.failure is not None and self._names_by_user())
-        ):
+        if not left_to_brokers(context) or (context.principal.failure is not None and self._names_by_user()):
             self._authority(context)
+
+
+def left_to_brokers(context: Context) -> bool:
+    """Return whether brokers judge a request in this mode."""
+    return SIGNATURE in context.fields and context.channel.signs and not context.known_spec.tool

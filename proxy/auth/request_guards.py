@@ -16,15 +16,16 @@ class RequestGuards:
     """Guards of messages and of super users.
 
     For the core: handlers of requests, and `reply_guards` as in `Messaging`. check_push: as in `StoredMessages`.
+    brokers_judge: whether brokers decide about the requests that remoting clients have signed.
     """
 
-    def __init__(self, authority: Authority) -> None:
-        stored_messages, super_users = StoredMessages(authority), SuperUsers(authority)
+    def __init__(self, authority: Authority, *, brokers_judge: bool = False) -> None:
+        stored_messages, super_users = StoredMessages(authority, brokers_judge=brokers_judge), SuperUsers(authority)
         self.handlers: dict[int, Handling] = {**stored_messages.handlers, **super_users.handlers}
         self.reply_guards = stored_messages.reply_guards
         self.check_push = stored_messages.check_push
         self._at_broker = {
-            **dict.fromkeys(stored_messages.handlers, stored_messages.send_back),
+            **stored_messages.handlers,
             **dict.fromkeys(super_users.handlers, super_users.change),
         }
 

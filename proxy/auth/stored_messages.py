@@ -4,23 +4,25 @@ A broker returns or sends back the message at an offset of its log, whatever top
 by a hash of topic and key.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
 from proxy.auth.authority import Authority
+from proxy.auth.broker_decisions import left_to_brokers
 from proxy.auth.resources import popped_topic
 from proxy.core.backend import Push
 from proxy.core.channel import Channel
 from proxy.core.context import Context
 from proxy.core.forwarding import forward, single_broker
-from proxy.core.messaging import Handling, Messaging, Reply, as_future
-from proxy.core.principal import OWN
+from proxy.core.messaging import Messaging, Reply, as_future
+from proxy.core.principal import OWN, Method
 from remoting import command as commands
-from remoting import messages
+from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError
-from remoting.names import RETRY_PREFIX
+from remoting.names import DLQ_PREFIX, RETRY_PREFIX
 from remoting.permissions import Action, Permission, ResourceKind
 from remoting.requests import REQUESTS
 
@@ -29,19 +31,26 @@ Serve = Callable[[Context], Awaitable[RemotingCommand] | None]
 
 
 class StoredMessages:
-    """Checks the topics of the messages themselves."""
+    """Checks the topics of the messages themselves.
 
-    def __init__(self, authority: Authority) -> None:
+    brokers_judge: whether brokers decide about the requests that remoting clients have signed.
+    """
+
+    def __init__(self, authority: Authority, *, brokers_judge: bool = False) -> None:
         self._authority = authority
+        self._brokers_judge = brokers_judge
         # For the core: handlers of requests, and `Messaging.reply_guards`.
-        self.handlers: dict[int, Handling] = {int(RequestCode.CONSUMER_SEND_MSG_BACK): self.send_back}
+        self.handlers = {
+            int(RequestCode.CONSUMER_SEND_MSG_BACK): self.send_back,
+            int(RequestCode.END_TRANSACTION): self.end_transaction,
+        }
         self.reply_guards = {
             int(code): self.check_reply for code in (RequestCode.VIEW_MESSAGE_BY_ID, RequestCode.QUERY_MESSAGE)
         }
 
     def check_reply(self, context: Context, reply: RemotingCommand) -> None:
         """Empty a reply with a message that its receiver may not read."""
-        if context.principal is OWN or reply.code != ResponseCode.SUCCESS:
+        if self._is_trusted(context) or reply.code != ResponseCode.SUCCESS:
             return
         try:
             topics = {message.topic for message in messages.decode_messages(reply.body)}
@@ -58,8 +67,8 @@ class StoredMessages:
         return self._send_back(core, context, partial(forward, core) if serve is None else serve)
 
     async def _send_back(self, core: Messaging, context: Context, serve: Serve) -> RemotingCommand:
-        if context.principal is not OWN:
-            message = await self._view(core, context)
+        if not self._is_trusted(context):
+            message = await self._view(core, context, context.fields["offset"])
             group = context.fields["group"]
             topic = None if message is None else popped_topic(message.topic, group)
             if topic not in (None, RETRY_PREFIX + group) and not self._may(context, {str(topic)}, (Action.SUB,)):
@@ -70,37 +79,70 @@ class StoredMessages:
         reply = serve(context)
         return commands.success() if reply is None else await as_future(reply)
 
-    async def _view(self, core: Messaging, context: Context) -> messages.StoredMessage | None:
-        """Return the message at the request's offset; None if its broker has none."""
+    def end_transaction(
+        self, core: Messaging, context: Context, serve: Serve | None = None
+    ) -> Awaitable[RemotingCommand]:
+        """END_TRANSACTION: check the topic of the half message, then serve the request (default: forward it)."""
+        return self._end_transaction(core, context, partial(forward, core) if serve is None else serve)
+
+    async def _end_transaction(self, core: Messaging, context: Context, serve: Serve) -> RemotingCommand:
+        if not self._is_trusted(context):
+            half = await self._view(core, context, context.fields["commitLogOffset"])
+            topic = None if half is None else half.get(properties.REAL_TOPIC) or half.topic
+            if topic is not None and not self._may(context, {topic}, (Action.PUB,)):
+                return commands.response(
+                    ResponseCode.NO_PERMISSION,
+                    remark=f"the user {context.principal.user} has no permission Pub on the message's topic",
+                )
+        reply = serve(context)
+        return commands.success() if reply is None else await as_future(reply)
+
+    def _is_trusted(self, context: Context) -> bool:
+        return context.principal is OWN or (self._brokers_judge and left_to_brokers(context))
+
+    async def _view(self, core: Messaging, context: Context, offset: str) -> messages.StoredMessage | None:
+        """Return the message at an offset of the request's broker; None if that has none."""
         broker = context.fields.get("bname") or context.channel.peer.broker
         if not broker:
-            topic = context.fields.get("originTopic") or ""
+            topic = context.topic
             brokers = (await core.backend.route(topic)).brokers if topic else await core.backend.brokers()
             broker = single_broker(core, context, brokers)
-        view = commands.request(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": context.fields["offset"], "bname": broker})
+        view = commands.request(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": offset, "bname": broker})
         spec, timeout = REQUESTS[RequestCode.VIEW_MESSAGE_BY_ID], core.settings.cluster.request_timeout
         reply = await core.backend.request(broker, spec, view, timeout, None)
         return messages.decode_message(reply.body) if reply.code == ResponseCode.SUCCESS else None
 
     def check_push(self, push: Push) -> Push:
-        """Return a relay that drops transaction checks for clients that may not publish to the message's topic.
+        """Return a relay that drops messages for clients without the permission on the message's topic.
 
-        Any client can register as a member of a producer group, and a check has the message.
+        They are those of transaction checks, since any client can register as a member of a producer group, and of
+        CONSUME_MESSAGE_DIRECTLY, whose sender chooses any message of the broker.
         """
 
         def checked(channel: Channel, command: RemotingCommand) -> Reply | None:
-            if command.code == RequestCode.CHECK_TRANSACTION_STATE and channel.principal is not OWN:
-                topic = messages.decode_message(command.body).topic
-                needed = (Permission(ResourceKind.TOPIC, topic, (Action.PUB,)),)
-                host = channel.peer.address.host
-                if self._authority.first_denied(channel.principal, needed, host) is not None:
-                    self._authority.audit.denied(
-                        channel.principal, channel.protocol, host, "CHECK_TRANSACTION_STATE", f"Pub on Topic:{topic}"
-                    )
-                    return None
-            return push(channel, command)
+            find = _PUSHED.get(command.code)
+            needed = None if find is None or not command.body else find(command)
+            if needed is None or self._may_receive(channel, needed, RequestCode(command.code).name):
+                return push(channel, command)
+            if command.is_oneway:
+                return None
+            remark = f"the client's user has no permission {needed.actions[0]} on the message's topic"
+            reply: Reply = asyncio.get_running_loop().create_future()
+            reply.set_result(commands.response(ResponseCode.NO_PERMISSION, remark=remark))
+            return reply
 
         return checked
+
+    def _may_receive(self, channel: Channel, needed: Permission, request: str) -> bool:
+        principal, host = channel.principal, channel.peer.address.host
+        if self._brokers_judge and channel.signs and principal.method is Method.SIGNATURE:
+            # The broker has accepted the client as a member of the group.
+            return True
+        denied = self._authority.first_denied(principal, (needed,), host)
+        if denied is not None:
+            text = f"{needed.actions[0]} on Topic:{needed.name}: {denied[1]}"
+            self._authority.audit.denied(principal, channel.protocol, host, request, text)
+        return denied is None
 
     def _may(self, context: Context, topics: Iterable[str], actions: tuple[Action, ...]) -> bool:
         authority, host = self._authority, context.channel.peer.address.host
@@ -117,3 +159,22 @@ class StoredMessages:
             f"{denied[0].actions[0]} on Topic:{denied[0].name}: {denied[1]}",
         )
         return False
+
+
+def _of_check(command: RemotingCommand) -> Permission:
+    return Permission(ResourceKind.TOPIC, messages.decode_message(command.body).topic, (Action.PUB,))
+
+
+def _of_consumption(command: RemotingCommand) -> Permission | None:
+    """Return the permission on the message's topic; None for a dead letter of the client's group."""
+    topic, group = messages.decode_message(command.body).topic, command.fields.get("consumerGroup", "")
+    if topic == DLQ_PREFIX + group:
+        return None
+    return Permission(ResourceKind.TOPIC, popped_topic(topic, group), (Action.SUB,))
+
+
+# The permission that a client needs for a message that a broker sends to it.
+_PUSHED: dict[int, Callable[[RemotingCommand], Permission | None]] = {
+    RequestCode.CHECK_TRANSACTION_STATE: _of_check,
+    RequestCode.CONSUME_MESSAGE_DIRECTLY: _of_consumption,
+}

@@ -103,7 +103,7 @@ def _send_one(broker: Broker, request: Request, header: Header, topic: Topic) ->
     if due is not None and not real_topic.startswith(RETRY_PREFIX) and real_topic:
         # One more than the due time, which is rounded down.
         fields["recallHandle"] = str(
-            RecallHandle(real_topic, broker.settings.name, int(due) + 1, pairs[properties.UNIQ_CLIENT_MESSAGE_ID])
+            RecallHandle(real_topic, broker.settings.name, int_or(due, 0) + 1, pairs[properties.UNIQ_CLIENT_MESSAGE_ID])
         )
     return broker.when_durable(commands.success(fields))
 

@@ -1,5 +1,6 @@
 """Requests that name a message instead of its topic."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -7,15 +8,18 @@ import pytest
 from proxy.app import App
 from proxy.auth.stored_messages import StoredMessages
 from proxy.core.channel import Channel
+from proxy.core.context import Context
 from proxy.core.principal import Method
 from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
+from remoting.command import RemotingCommand, success
+from remoting.ids import OffsetMessageId
+from remoting.requests import REQUESTS
 from remoting.signature import Credentials
 from tests.proxy.auth.test_authority import command
-from tests.proxy.auth.test_replica import replica
-from tests.proxy.auth.users import ALICE, ROOT, authority, signed
+from tests.proxy.auth.test_replica import replica, until
+from tests.proxy.auth.users import ALICE, IMPOSTOR, ROOT, STRANGER, authority, signed
 from tests.proxy.fakes import FakeChannel
-from tests.proxy.messages import request
+from tests.proxy.messages import heartbeat, request
 from tests.proxy.replica import Client
 
 pytestmark = pytest.mark.anyio
@@ -96,3 +100,81 @@ async def test_transaction_checks_are_dropped_for_users_without_the_permission(t
         channel.principal = made.principal(user, Method.SIGNATURE)
         push(channel, check)
         assert len(relayed) == count
+
+
+async def test_transactions_of_other_topics_are_not_ended(tmp_path: Path) -> None:
+    async with replica(tmp_path) as app:
+        client = await Client.connect(app)
+        await stored(app, client, "secret")
+        half = command(
+            RequestCode.SEND_MESSAGE_V2,
+            b="secret",
+            e="0",
+            i="TRAN_MSG\x01true\x02PGROUP\x01p\x02UNIQ_KEY\x01A\x02",
+            n="",
+        )
+        half.body = b"half"
+        sent = await ask(client, half, ROOT)
+        end = {
+            "producerGroup": "p",
+            "tranStateTableOffset": sent.fields["queueOffset"],
+            "commitLogOffset": int(sent.fields["msgId"][-16:], 16),
+            "commitOrRollback": 8,
+        }
+        for topic, credentials, code in (("orders", ALICE, NO_PERMISSION), ("secret", ROOT, 0)):
+            reply = await ask(client, request(RequestCode.END_TRANSACTION, topic=topic, **end), credentials)
+            assert reply.code == code, reply.remark
+            last = await ask(client, request(RequestCode.GET_MAX_OFFSET, topic="secret", queueId=0), ROOT)
+            assert last.fields["offset"] == ("2" if code == 0 else "1")
+        await client.close()
+
+
+async def test_a_client_does_not_get_messages_of_other_topics_to_consume(tmp_path: Path) -> None:
+    async with replica(tmp_path, tools="all") as app:
+        client = await Client.connect(app)
+        own, other = await stored(app, client, "orders"), await stored(app, client, "secret")
+        consumer = await Client.connect(app)
+        assert (await ask(consumer, heartbeat("c1", {"g": ["orders"]}), ALICE)).code == 0
+        for offset, received in ((other, False), (own, True)):
+            message_id = str(OffsetMessageId("127.0.0.1", 10911, int(offset)))
+            consume = request(
+                RequestCode.CONSUME_MESSAGE_DIRECTLY, consumerGroup="g", clientId="c1", msgId=message_id, brokerName=""
+            )
+            asking = asyncio.ensure_future(client.connection.request(signed(consume, ROOT), 2.0))
+            if not received:
+                reply = await asking
+                assert reply.code == NO_PERMISSION, reply.remark
+            else:
+                await until(lambda: any(push.body for push in consumer.pushed))
+                asking.cancel()
+        assert [push.code for push in consumer.pushed if push.body] == [RequestCode.CONSUME_MESSAGE_DIRECTLY]
+        await consumer.close()
+        await client.close()
+
+
+async def test_a_false_access_key_gives_no_permission_for_pushed_messages(tmp_path: Path) -> None:
+    async with replica(tmp_path) as app:
+        client = await Client.connect(app)
+        view = request(RequestCode.VIEW_MESSAGE_BY_ID, topic="orders", offset=await stored(app, client, "orders"))
+        message = (await ask(client, view, ROOT)).body
+        await client.close()
+    made = authority(tmp_path)
+    push = StoredMessages(made).check_push(lambda *_: pytest.fail("the message was pushed"))
+    channel = FakeChannel()
+    channel.principal = made.of_command(signed(command(RequestCode.GET_MAX_OFFSET), IMPOSTOR), channel.peer)
+    assert channel.principal.user == "alice-1"
+    push(channel, request(RequestCode.CHECK_TRANSACTION_STATE, message, True))
+
+
+async def test_brokers_judge_what_they_send_to_clients_that_only_they_know(tmp_path: Path) -> None:
+    made = authority(tmp_path)
+    guard = StoredMessages(made, brokers_judge=True)
+    sent = signed(request(RequestCode.VIEW_MESSAGE_BY_ID, topic="orders", offset=0), STRANGER)
+    channel = FakeChannel()
+    channel.principal = made.of_command(sent, channel.peer)
+    reply = success(body=b"a message")
+    guard.check_reply(Context(channel, sent, REQUESTS[sent.code], 0.0), reply)
+    assert reply.body == b"a message"
+    channel.signs = False
+    guard.check_reply(Context(channel, sent, REQUESTS[sent.code], 0.0), reply)
+    assert (reply.code, reply.body) == (NO_PERMISSION, b"")

@@ -124,3 +124,9 @@ async def test_many_messages_due_at_one_time_are_delivered_in_several_ticks(harn
     harness.pass_time(500)
     assert harness.broker.store.bounds("t", 0)[1] == 2500
     assert harness.broker.pipeline.delayed == 0
+
+
+async def test_a_message_with_a_due_time_that_is_no_number_is_stored(harness: BrokerHarness) -> None:
+    harness.topic("t")
+    harness.send("t", b"now", {properties.TIMER_OUT_MS: "soon", properties.REAL_TOPIC: "other"})
+    assert harness.bodies("t") == [b"now"]
