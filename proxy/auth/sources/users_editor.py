@@ -75,10 +75,13 @@ class UsersEditor:
         groups[name] = table
 
     def change_user(self, name: str, changes: Mapping[str, object]) -> None:
-        """Set keys of a user."""
+        """Set keys of a user, and remove those whose value is None."""
         table = self._owner(name)
         for key, value in changes.items():
-            table[key] = value
+            if value is None:
+                table.pop(key, None)
+            else:
+                table[key] = value
 
     def delete(self, subject: str) -> None:
         """Remove a user or a group."""

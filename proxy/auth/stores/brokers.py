@@ -31,6 +31,7 @@ Ask = Callable[[RequestCode, Mapping[str, str], bytes], Awaitable[bytes]]
 
 _SUBJECT = "User:"
 _NO_PASSWORDS = "brokers keep no hashed passwords; only Gantry's own users file does"
+_NO_TOKENS = "brokers keep no security tokens; only Gantry's own users file does"
 _ROLES = {Role.NORMAL: UserType.NORMAL, Role.SUPER: UserType.SUPER}
 
 
@@ -77,6 +78,8 @@ class BrokersStore:
         secret = secrets.token_urlsafe(SECRET_BYTES) if user.secret is None else user.secret
         if user.password is not None:
             raise StoreError(_NO_PASSWORDS)
+        if user.security_token is not None:
+            raise StoreError(_NO_TOKENS)
         if user.name.startswith(GROUP_PREFIX) or user.groups:
             raise StoreError("brokers keep no groups; only Gantry's own users file does")
         info = UserInfo(user.name, secret, _user_type(user.role), UserStatus.ENABLE)
@@ -87,6 +90,8 @@ class BrokersStore:
         """Change a user."""
         if change.password is not None:
             raise StoreError(_NO_PASSWORDS)
+        if change.security_token is not None:
+            raise StoreError(_NO_TOKENS)
         if change.groups is not None:
             raise StoreError("brokers keep no groups; only Gantry's own users file does")
         await self._user(name)

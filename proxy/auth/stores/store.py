@@ -53,6 +53,7 @@ class NewUser:
     """A user or group to be created.
 
     secret: None to generate one, unless there is a password. password: for the HTTP API only; its hash is stored.
+    security_token: of temporary credentials.
     """
 
     name: str
@@ -60,17 +61,19 @@ class NewUser:
     groups: tuple[str, ...] = ()
     secret: str | None = field(default=None, repr=False)
     password: str | None = field(default=None, repr=False)
+    security_token: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class UserChange:
-    """Changes of a user; None leaves a value as it is."""
+    """Changes of a user; None leaves a value as it is. security_token: "" to remove it."""
 
     role: Role | None = None
     groups: tuple[str, ...] | None = None
     enabled: bool | None = None
     secret: str | None = field(default=None, repr=False)
     password: str | None = field(default=None, repr=False)
+    security_token: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,8 @@ class UsersFileStore:
             else:
                 password = None if user.password is None else hash_password(user.password)
                 secret = editor.create_user(user.name, user.role, user.groups, user.secret, password)
+                if user.security_token is not None:
+                    editor.change_user(user.name, {"security_token": user.security_token})
             editor.save()
         return secret if user.secret is None else None
 
@@ -88,6 +90,8 @@ class UsersFileStore:
             changes["secret"] = change.secret
         if change.password is not None:
             changes["password"] = hash_password(change.password)
+        if change.security_token is not None:
+            changes["security_token"] = change.security_token or None
         with self._changed(name) as editor:
             editor.change_user(name, changes)
 

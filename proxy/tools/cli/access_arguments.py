@@ -67,6 +67,7 @@ def _create_user(command: argparse.ArgumentParser) -> None:
         "--secret-file", type=Path, metavar="FILE", help="file with the secret key (default: generate and print one)"
     )
     _password_option(command)
+    _token_option(command)
 
 
 def _password_option(command: argparse.ArgumentParser) -> None:
@@ -78,6 +79,15 @@ def _password_option(command: argparse.ArgumentParser) -> None:
     )
 
 
+def _token_option(command: argparse.ArgumentParser, more: str = "") -> None:
+    command.add_argument(
+        "--security-token-file",
+        type=Path,
+        metavar="FILE",
+        help="file with a security token, which each signature of the user then needs (users files only)" + more,
+    )
+
+
 def _update_user(command: argparse.ArgumentParser) -> None:
     _user(command)
     command.add_argument("--role", choices=("normal", "operator", "super"), help="new role")
@@ -86,6 +96,7 @@ def _update_user(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--secret-file", type=Path, metavar="FILE", help="file with the new secret key")
     _password_option(command)
+    _token_option(command, "; '' to remove the present one")
     command.add_argument("--enabled", action=argparse.BooleanOptionalAction, help="accept the user's requests, or not")
 
 

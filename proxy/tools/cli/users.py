@@ -44,8 +44,15 @@ def _print(users: Sequence[UserEntry], output: Output) -> None:
 
 async def _create(store: Store, options: argparse.Namespace, output: Output) -> None:
     name = options.name
-    secret, password = _read_secret(options.secret_file), _read_secret(options.password_file)
-    generated = await store.create(NewUser(name, Role(options.role), tuple(options.group), secret, password))
+    user = NewUser(
+        name,
+        Role(options.role),
+        tuple(options.group),
+        secret=_read_secret(options.secret_file),
+        password=_read_secret(options.password_file),
+        security_token=_read_secret(options.security_token_file),
+    )
+    generated = await store.create(user)
     if output.json:
         output.dump({_kind(name): name, "done": "created", **({} if generated is None else {"secret_key": generated})})
         return
@@ -64,9 +71,13 @@ def _change(options: argparse.Namespace, action: str) -> UserChange:
         enabled=options.enabled,
         secret=_read_secret(options.secret_file),
         password=_read_secret(options.password_file),
+        security_token="" if options.security_token_file == Path() else _read_secret(options.security_token_file),
     )
     if change == UserChange():
-        raise UsageError("name a change: --role, --group, --secret-file, --password-file, --enabled or --no-enabled")
+        raise UsageError(
+            "name a change: --role, --group, --secret-file, --password-file, --security-token-file, --enabled or "
+            "--no-enabled"
+        )
     return change
 
 

@@ -122,3 +122,17 @@ def test_password_is_stored_as_a_hash(file: Path, tmp_path: Path, capsys: pytest
     assert user.key is None
     assert user.password is not None
     assert user.password.verify("password-of-ops")
+
+
+def test_security_tokens_are_set_and_removed(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def token() -> str | None:
+        return parse([("users.toml", file.read_text())]).users["alice"].security_token
+
+    first, second = write(tmp_path / "first", "token-of-alice\n"), write(tmp_path / "second", "another-token\n")
+    create = ("users", "create", "alice", "--security-token-file", first, "--file", file)
+    assert gantry(capsys, *create)[:1] == (0,)
+    assert token() == "token-of-alice"
+    for value, expected in ((second, "another-token"), ("", None)):
+        update = ("users", "update", "alice", "--security-token-file", value, "--file", file)
+        assert gantry(capsys, *update)[:2] == (0, "user alice updated\n")
+        assert token() == expected
