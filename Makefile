@@ -12,7 +12,7 @@ RUN_DIR ?= build/demo
 LISTEN ?= 127.0.0.1:8080
 
 .PHONY: install run test unit check docs screenshots analytics-demo analytics-package protos clients acl-table limits conformance bench bench-store \
-	bench-analytics contract crash faults soak attacks fuzz audit lock clean
+	bench-analytics exactness contract crash faults soak attacks fuzz audit lock clean
 .DEFAULT_GOAL := run
 
 install: $(VENV)/.installed
@@ -144,6 +144,10 @@ lock: install
 	# What the image is built with: what runs, at the same versions, and what builds.
 	$(BIN)/uv pip compile --quiet --generate-hashes --extra tracing --extra tokens --no-emit-index-url --no-emit-find-links --universal --python-version 3.11 --no-header -c requirements.lock pyproject.toml -o deploy/requirements.lock
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --universal --python-version 3.11 --no-header -c requirements.lock deploy/build.in -o deploy/build.lock
+
+# Roll-ups, report tables and SQL against an independent count of many random sets of records.
+exactness: install
+	$(BIN)/python -m pytest tests/analytics -m complete
 
 # Spark, DuckDB and pandas over 1, 10 and 100 million generated records.
 bench-analytics: install

@@ -61,7 +61,8 @@ def opened(since: datetime | None = None, until: datetime | None = None) -> Open
     if root is None:
         raise records.NoRecords("GANTRY_RECORDS names no directory of traffic records")
     # A notebook server may have a session already.
-    spark = SparkSession.getActiveSession() or session("gantry-notebook", os.environ.get("GANTRY_MASTER", "local[*]"))
+    master = os.environ.get("GANTRY_MASTER", "local[*]")
+    spark = SparkSession.getActiveSession() or session("gantry-notebook", master, quiet=True)
     requests, connections, members = (
         records.read(spark, root, name, since=since, until=until).frame
         for name in ("requests", "connections", "members")

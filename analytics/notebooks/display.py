@@ -1,9 +1,6 @@
-"""Pictures and tables of notebooks; run as a program, pictures are written to $GANTRY_PICTURES, if set."""
+"""Pictures and tables of notebooks."""
 
-import os
 from collections.abc import Sequence
-from itertools import count
-from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -13,17 +10,12 @@ from analytics.notebooks.data import Opened
 from analytics.report import charts
 from analytics.report.sections import rows
 
-_numbers = count(1)
-
 
 class Picture:
     """A figure that Jupyter draws as the last expression of a cell."""
 
     def __init__(self, figure: Figure) -> None:
         self.svg = charts.svg(figure)
-        folder = os.environ.get("GANTRY_PICTURES")
-        if folder is not None:
-            Path(folder, f"{next(_numbers):03}.svg").write_text(self.svg)
 
     def _repr_svg_(self) -> str:
         return self.svg

@@ -217,7 +217,7 @@ def test_every_fate_of_a_file_on_both_changes_of_the_clock(spark: SparkSession) 
         _check(spark, sunday, given_files, deaths)
 
 
-@pytest.mark.slow
+@pytest.mark.complete
 @pytest.mark.timeout(3600)
 @settings(_QUIET, max_examples=40)
 @given(_WORLDS)
@@ -228,7 +228,8 @@ def test_rollups_and_sql_equal_an_independent_count_often(
 
 
 @pytest.mark.parametrize(
-    "sunday", [pytest.param(_SUNDAYS[0], id="back"), pytest.param(_SUNDAYS[1], id="forward", marks=pytest.mark.slow)]
+    "sunday",
+    [pytest.param(_SUNDAYS[0], id="back"), pytest.param(_SUNDAYS[1], id="forward", marks=pytest.mark.complete)],
 )
 def test_tables_of_the_report_equal_an_independent_count(spark: SparkSession, sunday: datetime, tmp_path: Path) -> None:
     rows = ((5, "shop%orders", True, 2, 4.0), (50, "plain", False, 3, None))

@@ -1,13 +1,16 @@
-"""Notebooks run from top to bottom, draw their pictures, and equal their .ipynb."""
+"""Notebooks run from top to bottom in a Jupyter kernel, draw their pictures, and equal their programs."""
 
 import ast
-import runpy
+import asyncio
+import os
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import jupytext
+import nbformat
 import pytest
-from pyspark.sql import SparkSession
+from nbclient import NotebookClient
 
 from tests.analytics.frames import at, connection, failed, member, receive, send
 from tests.analytics.jobs.record_files import write
@@ -55,17 +58,39 @@ def test_notebook_equals_its_ipynb_and_defines_nothing(name: str) -> None:
     assert not [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Lambda)]
 
 
+@pytest.fixture(scope="module")
+def executed(records: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Any]]:
+    """Return the outputs of each notebook's cells. One kernel for all, emptied between them: Java starts once."""
+    home = tmp_path_factory.mktemp("jupyter")
+    own = {"GANTRY_RECORDS": str(records), "GANTRY_MASTER": "local[1]", "GANTRY_ZONE": "Europe/Berlin"}
+    # Settings and history of the user who runs the tests have no effect.
+    own |= {f"JUPYTER_{name}_DIR": str(home) for name in ("CONFIG", "DATA", "RUNTIME")} | {"IPYTHONDIR": str(home)}
+    return asyncio.run(_execute(os.environ | own))
+
+
+async def _execute(environment: dict[str, str]) -> dict[str, list[Any]]:
+    outputs: dict[str, list[Any]] = {name: [] for name in NOTEBOOKS}
+    client = NotebookClient(nbformat.v4.new_notebook(), timeout=300, kernel_name="python3", allow_errors=True)
+    async with client.async_setup_kernel(env=environment, cwd=str(FOLDER.parents[1])):
+        for name in NOTEBOOKS:
+            client.nb = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+            client.nb.cells.append(nbformat.v4.new_code_cell("%reset -f"))
+            client.reset_execution_trackers()
+            for index, cell in enumerate(client.nb.cells):
+                await client.async_execute_cell(cell, index)
+                outputs[name] += cell.get("outputs", [])
+    return outputs
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("name", "pictures"), NOTEBOOKS.items())
-def test_notebook_runs_from_top_to_bottom(
-    spark: SparkSession, records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, pictures: int
+def test_notebook_in_a_jupyter_kernel_draws_and_writes_no_warning(
+    executed: dict[str, list[Any]], name: str, pictures: int
 ) -> None:
-    monkeypatch.setenv("GANTRY_RECORDS", str(records))
-    monkeypatch.setenv("GANTRY_PICTURES", str(tmp_path))
-    runpy.run_path(str(FOLDER / f"{name}.py"))
-    drawn = sorted(tmp_path.glob("*.svg"))
+    outputs = executed[name]
+    assert [each for each in outputs if each["output_type"] in ("error", "stream")] == []
+    drawn = [each["data"]["image/svg+xml"] for each in outputs if "image/svg+xml" in each.get("data", {})]
     assert len(drawn) == pictures
-    for path in drawn:
+    for picture in drawn:
         # More than an empty frame.
-        assert len(list(ElementTree.parse(path).iter("{http://www.w3.org/2000/svg}path"))) > 5
-    spark.catalog.clearCache()
+        assert len(list(ElementTree.fromstring(picture).iter("{http://www.w3.org/2000/svg}path"))) > 5
