@@ -39,7 +39,8 @@ def demo(spark: SparkSession, folder: Path, records: int, days: int) -> int:
         webbrowser.open(Path(made.page).as_uri())
     found = len(truth.incidents) - len(verdict.missed)
     print(
-        f"analytics-demo: {made.requests:,} requests, {len(made.incidents)} incidents in {done - generated:.0f} s;"
-        f" {found} of {len(truth.incidents)} planted incidents found, precision {verdict.precision:.2f}"
+        f"analytics-demo: {made.requests:,} requests, {len(made.incidents)} incidents;"
+        f" {found} of {len(truth.incidents)} planted incidents found, precision {verdict.precision:.2f};"
+        f" {done - begun:.0f} s: {generated - begun:.0f} s to generate, {done - generated:.0f} s to report"
     )
     return 0 if not verdict.missed and verdict.precision >= _PRECISION else 1
