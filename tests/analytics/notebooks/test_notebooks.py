@@ -8,9 +8,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import jupytext
-import nbformat
 import pytest
-from nbclient import NotebookClient
 
 from tests.analytics.frames import at, connection, failed, member, receive, send
 from tests.analytics.jobs.record_files import write
@@ -24,6 +22,8 @@ NOTEBOOKS = {
     "capacity_planning": 3,
     "migration_progress": 2,
 }
+# Removes the variables of a notebook from the kernel.
+_EMPTYING = jupytext.reads("# %%\nget_ipython().run_line_magic('reset', '-f')\n", "py:percent")
 
 
 @pytest.fixture(scope="session")
@@ -69,12 +69,14 @@ def executed(records: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
 
 
 async def _execute(environment: dict[str, str]) -> dict[str, list[Any]]:
+    from nbclient import NotebookClient
+
     outputs: dict[str, list[Any]] = {name: [] for name in NOTEBOOKS}
-    client = NotebookClient(nbformat.v4.new_notebook(), timeout=300, kernel_name="python3", allow_errors=True)
+    client = NotebookClient(_EMPTYING, timeout=300, kernel_name="python3", allow_errors=True)
     async with client.async_setup_kernel(env=environment, cwd=str(FOLDER.parents[1])):
         for name in NOTEBOOKS:
-            client.nb = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
-            client.nb.cells.append(nbformat.v4.new_code_cell("%reset -f"))
+            client.nb = jupytext.read(FOLDER / f"{name}.ipynb")
+            client.nb.cells += _EMPTYING.cells
             client.reset_execution_trackers()
             for index, cell in enumerate(client.nb.cells):
                 await client.async_execute_cell(cell, index)
