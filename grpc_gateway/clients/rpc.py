@@ -87,12 +87,16 @@ class Rpc:
         if flushed is not None:
             await flushed()
 
+    def may_hold(self, limit: int) -> bool:
+        """Return whether at most `limit` bytes wait for the client."""
+        unread: int = getattr(self.context, "unread_bytes", 0)
+        return unread <= limit
+
     def hold(self, size: int, limit: int) -> bool:
         """Count `size` bytes of messages that wait for the client; return False if over `limit` bytes wait already."""
-        context = self.context
-        if getattr(context, "unread_bytes", 0) > limit:
+        if not self.may_hold(limit):
             return False
-        hold = getattr(context, "hold", None)
+        hold = getattr(self.context, "hold", None)
         if hold is not None:
             hold(size)
         return True

@@ -16,6 +16,7 @@ from grpc_gateway.consuming.body_decompression import BodyDecompression
 from grpc_gateway.consuming.broker_clocks import BrokerClocks
 from grpc_gateway.consuming.filters import parse_filter
 from grpc_gateway.consuming.lite_subscriptions import is_lite
+from grpc_gateway.consuming.loop_turns import LoopTurns
 from grpc_gateway.consuming.receipt_handle import ReceiptHandle, handle_from_pop
 from grpc_gateway.consuming.renewal import Renewal
 from grpc_gateway.core import Core, dispatch
@@ -38,6 +39,8 @@ _log = logging.getLogger("gantry.grpc")
 
 # Maximum number of messages in a broker's reply.
 _MAX_MESSAGES = 32
+# Pops that begin in one turn of the event loop.
+_POPS_PER_TURN = 4
 # Queue id of a pop from all queues of a broker.
 _ALL_QUEUES = -1
 # A new group starts at the end of the queues (RocketMQ's ConsumeInitMode.MAX).
@@ -93,6 +96,7 @@ class ReceiveService:
         self._clocks = clocks
         self._decompression = BodyDecompression(options.max_body)
         self._next_broker = itertools.count()
+        self._turns = LoopTurns(_POPS_PER_TURN)
 
     async def receive(self, rpc: Rpc, request: ReceiveMessageRequest) -> AsyncGenerator[ReceiveMessageResponse, None]:
         """Yield the status, the messages, and the delivery timestamp; only a status if there is no message.
@@ -105,6 +109,11 @@ class ReceiveService:
         receive.lite = is_lite(rpc.client, core.cached_topic(topic) or await core.topic(topic))
         rpc.client.record_subscription(topic, request.filter_expression)
         broker, queue_id = self._choose_queue(receive, request, core.cached_route(topic) or await core.route(topic))
+        await self._turns.turn()
+        if not rpc.may_hold(self._options.max_unread):
+            # Before the pop: a client with hundreds of streams would get as many replies into memory.
+            yield ReceiveMessageResponse(status=_UNREAD)
+            return
         reply = await self._pop(receive, _pop_command(receive, request, broker, queue_id))
         if isinstance(reply, Status):
             yield ReceiveMessageResponse(status=reply)

@@ -10,6 +10,7 @@ from remoting.codes import RequestCode, ResponseCode
 from tests.attacks.good_client import observed, send_fields
 from tests.attacks.raw_client import Client as RawClient
 from tests.cluster.client import Client, heartbeat, pull_fields, unique
+from tests.cluster.grpc.consumer import seconds
 from tests.cluster.servers import Gantry
 
 pytestmark = pytest.mark.anyio
@@ -102,6 +103,34 @@ async def test_unread_grpc_responses_take_bounded_memory(replica: Gantry) -> Non
     async with observed(replica.address, replica.pid, unique("good")) as observation:
         await asyncio.to_thread(attack)
     observation.check(growth=200)
+
+
+async def test_receives_on_hundreds_of_streams_take_bounded_memory(replica: Gantry) -> None:
+    """300 receives of 640 KiB each on one connection with closed windows, sent at once: 188 MiB."""
+    topic = unique("large")
+    await _store(replica, topic, 400, 20 * _KIB)
+
+    def attack() -> None:
+        with RawClient(replica.port, window=0, receive_buffer=8192) as client:
+            octets = b""
+            for stream in range(1, 600, 2):
+                request = pb.ReceiveMessageRequest(
+                    group=d.Resource(name=f"attacker-{stream % 60}"),
+                    message_queue=d.MessageQueue(topic=d.Resource(name=topic), id=-1),
+                    batch_size=32,
+                    invisible_duration=seconds(36_000),
+                    long_polling_timeout=seconds(10),
+                    filter_expression=d.FilterExpression(type=d.TAG, expression="*"),
+                ).SerializeToString()
+                octets += client.call(
+                    stream, "/apache.rocketmq.v2.MessagingService/ReceiveMessage", request, *_METADATA
+                )
+            client.blast(octets)
+            client.until(lambda _: False, 2)
+
+    async with observed(replica.address, replica.pid, unique("good")) as observation:
+        await asyncio.to_thread(attack)
+    observation.check(growth=96)
 
 
 async def test_unread_notifications_take_bounded_memory(replica: Gantry) -> None:

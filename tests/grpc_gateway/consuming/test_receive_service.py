@@ -462,12 +462,27 @@ async def test_message_with_an_invalid_property_is_delivered_with_the_others(nam
 async def test_messages_for_a_client_that_does_not_read_are_returned() -> None:
     harness = ReceiveHarness(max_unread=100)
     context = harness.rpc.context
-    context.held, context.unread_bytes = [], 101
+    context.held, context.unread_bytes = [], 100
     context.hold = context.held.append
-    [response] = await harness.receive()
+    harness.core.pending = []
+    waiting = asyncio.ensure_future(anext(harness.stream()))
+    await asyncio.sleep(0)
+    [reply], harness.core.pending = harness.core.pending, None
+    context.unread_bytes = 101
+    reply.set_result(pop_reply(stored(5), stored(6)))
+    response = await waiting
     assert response.status.code == Code.TOO_MANY_REQUESTS
     assert harness.sent == [(_CHANGE, "5"), (_CHANGE, "6")]
     assert context.held == []
+
+
+async def test_a_client_that_does_not_read_pops_nothing() -> None:
+    harness = ReceiveHarness(max_unread=100)
+    harness.rpc.context.unread_bytes = 101
+    harness.core.pending = []
+    [response] = await harness.receive()
+    assert response.status.code == Code.TOO_MANY_REQUESTS
+    assert (harness.core.pending, harness.sent) == ([], [])
 
 
 async def test_messages_count_as_unread_until_they_are_read() -> None:
