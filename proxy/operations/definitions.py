@@ -3,17 +3,17 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import Field, model_validator
+from pydantic import Field, StrictBool
 
 from proxy.operations import operator_channel
 from proxy.operations.failures import conflict, not_found
 from proxy.operations.groups import members_of
 from proxy.operations.operation import REMOTE_TIMEOUT, operation
 from proxy.operations.services import AdminServices
-from proxy.operations.values import Answer, Name, RequestBody
+from proxy.operations.values import NO_BOOLEAN, Answer, Name, RequestBody
 from remoting.codes import RequestCode
 from remoting.fastjson import load_object
 from remoting.messages import Permission
@@ -26,20 +26,12 @@ _PERMISSIONS = {"RW": _RW, "R": int(Permission.READ), "W": int(Permission.WRITE)
 # Queues of a topic at a broker: brokers accept more, which costs each of them files and every client its polls.
 _MAX_QUEUES = 1024
 _MAX_RETRIES = 10_000
+_Queues = Annotated[int, Field(ge=1, le=_MAX_QUEUES), NO_BOOLEAN]
+_Retries = Annotated[int, Field(ge=0, le=_MAX_RETRIES), NO_BOOLEAN]
 TopicKind = Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED"]
 PermissionName = Literal["RW", "R", "W", "none"]
 # Configurations by broker.
 _Configurations = dict[str, dict[str, Any]]
-
-
-class _Changes(RequestBody):
-    """Changes, of which at least one is given."""
-
-    @model_validator(mode="after")
-    def _check(self) -> "_Changes":
-        if all(value is None for value in self.model_dump().values()):
-            raise ValueError(f"nothing to change: give {', '.join(type(self).model_fields)}")
-        return self
 
 
 class TopicOrder(RequestBody):
@@ -47,15 +39,15 @@ class TopicOrder(RequestBody):
 
     name: Name = Field(examples=["orders"])
     kind: TopicKind = "NORMAL"
-    queues: int = Field(8, ge=1, le=_MAX_QUEUES, description="message queues at each broker")
+    queues: _Queues = Field(8, description="message queues at each broker")
     permission: PermissionName = Field("RW", description="whether clients may read and write")
 
 
-class TopicUpdate(_Changes):
+class TopicUpdate(RequestBody):
     """Changes of a topic; null: as before. Fewer queues hide the messages of the others."""
 
     kind: TopicKind | None = None
-    queues: int | None = Field(None, ge=1, le=_MAX_QUEUES, description="message queues at each broker")
+    queues: _Queues | None = Field(None, description="message queues at each broker")
     permission: PermissionName | None = Field(None, description="whether clients may read and write")
 
 
@@ -73,17 +65,19 @@ class GroupOrder(RequestBody):
     """A consumer group to create at every broker."""
 
     name: Name = Field(examples=["orders-billing"])
-    fifo: bool = Field(False, description="deliver in order: one unacknowledged message per queue or message group")
-    retries: int = Field(16, ge=0, le=_MAX_RETRIES, description="redeliveries before a message is a dead letter")
-    enabled: bool = Field(True, description="whether the group may consume")
+    fifo: StrictBool = Field(
+        False, description="deliver in order: one unacknowledged message per queue or message group"
+    )
+    retries: _Retries = Field(16, description="redeliveries before a message is a dead letter")
+    enabled: StrictBool = Field(True, description="whether the group may consume")
 
 
-class GroupUpdate(_Changes):
+class GroupUpdate(RequestBody):
     """Changes of a consumer group; null: as before."""
 
-    fifo: bool | None = None
-    retries: int | None = Field(None, ge=0, le=_MAX_RETRIES, description="redeliveries before a dead letter")
-    enabled: bool | None = Field(None, description="whether the group may consume")
+    fifo: StrictBool | None = None
+    retries: _Retries | None = Field(None, description="redeliveries before a dead letter")
+    enabled: StrictBool | None = Field(None, description="whether the group may consume")
 
 
 class GroupDefinition(Answer):

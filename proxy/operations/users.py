@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import anyio.to_thread
-from pydantic import Field
+from pydantic import Field, StrictBool
 
 from proxy.auth.assembly import users_cipher
 from proxy.auth.policy import Role
@@ -97,7 +97,7 @@ class UserUpdate(RequestBody):
 
     role: RoleName | None = None
     groups: _Texts | None = None
-    enabled: bool | None = None
+    enabled: StrictBool | None = None
     secret: _Secret | None = Field(None, repr=False, description="the new secret key")
     password: _Secret | None = Field(None, repr=False, description="the new password for this API")
 

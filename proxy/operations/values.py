@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
 _Item = TypeVar("_Item")
 # Functions that merge the values of a field, by its name.
@@ -33,6 +33,16 @@ class WorkerOwned(Answer):
 
     worker: int | None = Field(None, description="the worker that it belongs to", examples=[1])
     replica: str | None = Field(None, description="the replica that it belongs to", examples=["gantry-0"])
+
+
+def _no_boolean(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("a boolean is no integer")
+    return value
+
+
+# For integers of a request's body: as in JSON Schema, 4.0 is one, and true is not.
+NO_BOOLEAN = BeforeValidator(_no_boolean)
 
 
 class RequestBody(BaseModel):

@@ -69,9 +69,9 @@ async def test_group_is_created_changed_and_deleted(served: Stage) -> None:
         ("POST", "/v1/topics", {"name": "a", "queues": 0}, "body queues"),
         ("POST", "/v1/topics", {"name": "a", "kind": "BIG"}, "body kind"),
         ("POST", "/v1/topics", {"name": "a", "queue": 4}, "body queue"),
-        ("PATCH", "/v1/topics/orders", {}, "body"),
+        ("PATCH", "/v1/topics/orders", {"queues": True}, "body queues"),
         ("POST", "/v1/consumer-groups", {"name": "g", "retries": -1}, "body retries"),
-        ("PATCH", "/v1/consumer-groups/billing", {}, "body"),
+        ("PATCH", "/v1/consumer-groups/billing", {"enabled": 0}, "body enabled"),
     ],
 )
 async def test_invalid_changes_are_refused(served: Stage, method: str, path: str, body: Any, fault: str) -> None:
