@@ -8,6 +8,9 @@ from xdist.scheduler import LoadScopeScheduling
 
 from tests.groups import SLOW, group
 
+# gRPC's handlers of fork() can crash a child process before it runs its program, if other threads use gRPC.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
 # No deadline and no `too_slow` check: both measure a busy machine as much as the test.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("fuzz", settings.get_profile("default"), max_examples=5000)
