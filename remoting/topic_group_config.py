@@ -35,6 +35,39 @@ NEW_GROUP: Mapping[str, Any] = {
 _MAX_INT = 2**31 - 1
 
 
+def topic_fields(name: str, kind: str, readable: int, writable: int, permission: int) -> dict[str, str]:
+    """Return the ext fields of UPDATE_AND_CREATE_TOPIC. kind: the message type; readable, writable: queues."""
+    return {
+        "topic": name,
+        "defaultTopic": "TBW102",
+        "readQueueNums": str(readable),
+        "writeQueueNums": str(writable),
+        "perm": str(permission),
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": "0",
+        "order": "false",
+        "attributes": f"+{_MESSAGE_TYPE}={kind}",
+    }
+
+
+def group_changes(fifo: bool | None, retries: int | None, enabled: bool | None) -> dict[str, object]:
+    """Return the fields of SubscriptionGroupConfig that are given."""
+    fields = {
+        "consumeMessageOrderly": fifo,
+        "retryMaxTimes": retries,
+        "consumeEnable": enabled,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def changed_group(stored: Mapping[str, object], changes: Mapping[str, object]) -> dict[str, object]:
+    """Return a stored SubscriptionGroupConfig with changes, for UPDATE_AND_CREATE_SUBSCRIPTIONGROUP.
+
+    Without attributes, which brokers expect as changes.
+    """
+    return {**{key: value for key, value in stored.items() if key != "attributes"}, **changes}
+
+
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
     """A topic and its message type; UNSPECIFIED accepts all types."""

@@ -18,7 +18,7 @@ from remoting.codes import RequestCode
 from remoting.fastjson import load_object
 from remoting.messages import Permission
 from remoting.names import RETRY_PREFIX, is_system
-from remoting.topic_group_config import NEW_GROUP
+from remoting.topic_group_config import NEW_GROUP, changed_group, group_changes, topic_fields
 
 _MESSAGE_TYPE = "message.type"
 _RW = int(Permission.READ | Permission.WRITE)
@@ -114,7 +114,7 @@ async def create_topic(services: AdminServices, order: TopicOrder) -> TopicDefin
     """Create a topic. Raises OperationFailed if it exists, RemotingError."""
     if await _topics(services, order.name):
         raise conflict(f"the topic {order.name} exists; PATCH changes it")
-    fields = _topic_fields(order.name, order.kind, order.queues, order.queues, _PERMISSIONS[order.permission])
+    fields = topic_fields(order.name, order.kind, order.queues, order.queues, _PERMISSIONS[order.permission])
     await _at_all(await _brokers(services), lambda broker: _put_topic(services, broker, fields))
     return await _topic(services, order.name)
 
@@ -128,7 +128,7 @@ async def update_topic(services: AdminServices, change: TopicChange) -> TopicDef
         item = found[broker]
         readable, writable = (changes.queues or int(item[key]) for key in ("readQueueNums", "writeQueueNums"))
         permission = int(item["perm"]) if changes.permission is None else _PERMISSIONS[changes.permission]
-        fields = _topic_fields(change.topic, changes.kind or _kind(item), writable, readable, permission)
+        fields = topic_fields(change.topic, changes.kind or _kind(item), readable, writable, permission)
         return _put_topic(services, broker, fields)
 
     await _at_all(found, put)
@@ -144,20 +144,6 @@ async def delete_topic(services: AdminServices, topic: str) -> None:
     code = RequestCode.DELETE_TOPIC_IN_BROKER
     await _at_all(found, lambda broker: operator_channel.ask(core, broker, code, {"topic": topic}))
     await core.backend.forget_topic(topic)
-
-
-def _topic_fields(name: str, kind: str, writable: int, readable: int, permission: int) -> dict[str, str]:
-    return {
-        "topic": name,
-        "defaultTopic": "TBW102",
-        "readQueueNums": str(readable),
-        "writeQueueNums": str(writable),
-        "perm": str(permission),
-        "topicFilterType": "SINGLE_TAG",
-        "topicSysFlag": "0",
-        "order": "false",
-        "attributes": f"+{_MESSAGE_TYPE}={kind}",
-    }
 
 
 async def _put_topic(services: AdminServices, broker: str, fields: dict[str, str]) -> None:
@@ -200,7 +186,8 @@ async def create_group(services: AdminServices, order: GroupOrder) -> GroupDefin
     """Create a consumer group. Raises OperationFailed if it exists, RemotingError."""
     if await _groups(services, order.name):
         raise conflict(f"the consumer group {order.name} exists; PATCH changes it")
-    configuration = {**NEW_GROUP, "groupName": order.name, **_group_fields(order)}
+    changes = group_changes(order.fifo, order.retries, order.enabled)
+    configuration = {**NEW_GROUP, "groupName": order.name, **changes}
     await _at_all(await _brokers(services), lambda broker: _put_group(services, broker, configuration))
     return await get_group(services, order.name)
 
@@ -222,14 +209,9 @@ async def get_group(services: AdminServices, group: str) -> GroupDefinition:
 @operation("groups.update", timeout=REMOTE_TIMEOUT, merged=False, writes=True)
 async def update_group(services: AdminServices, change: GroupChange) -> GroupDefinition:
     """Change a consumer group at the brokers that have it. Raises OperationFailed, RemotingError."""
-    found, fields = await _known_group(services, change.group), _group_fields(change.changes)
-
-    def put(broker: str) -> Awaitable[None]:
-        # Without attributes, which brokers expect as changes.
-        kept = {key: value for key, value in found[broker].items() if key != "attributes"}
-        return _put_group(services, broker, {**kept, **fields})
-
-    await _at_all(found, put)
+    found, order = await _known_group(services, change.group), change.changes
+    changes = group_changes(order.fifo, order.retries, order.enabled)
+    await _at_all(found, lambda broker: _put_group(services, broker, changed_group(found[broker], changes)))
     return await get_group(services, change.group)
 
 
@@ -247,16 +229,6 @@ async def delete_group(services: AdminServices, group: str) -> None:
     code = RequestCode.DELETE_SUBSCRIPTIONGROUP
     await _at_all(found, lambda broker: operator_channel.ask(core, broker, code, fields))
     await core.backend.forget_topic(RETRY_PREFIX + group)
-
-
-def _group_fields(order: GroupOrder | GroupUpdate) -> dict[str, object]:
-    """Return the fields of SubscriptionGroupConfig that are given."""
-    fields = {
-        "consumeMessageOrderly": order.fifo,
-        "retryMaxTimes": order.retries,
-        "consumeEnable": order.enabled,
-    }
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 async def _put_group(services: AdminServices, broker: str, configuration: dict[str, object]) -> None:

@@ -14,6 +14,7 @@ from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.messages import Permission
 from remoting.properties import MessageType
+from remoting.topic_group_config import topic_fields
 
 # The endpoint in the samples, which are complete programs.
 _SAMPLE_ENDPOINT = "127.0.0.1:8080"
@@ -100,16 +101,7 @@ def _reachable(address: HostPort) -> str:
 
 def _preparations() -> Iterator[RemotingCommand]:
     for topic, kind in TOPICS.items():
-        fields = {
-            "topic": topic,
-            "defaultTopic": "TBW102",
-            "readQueueNums": "8",
-            "writeQueueNums": "8",
-            "perm": str(int(Permission.READ | Permission.WRITE)),
-            "topicFilterType": "SINGLE_TAG",
-            "order": "false",
-            "attributes": f"+message.type={kind}",
-        }
+        fields = topic_fields(topic, kind, 8, 8, Permission.READ | Permission.WRITE)
         yield commands.request(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
     group = {"groupName": ORDERLY_GROUP, "consumeMessageOrderly": True}
     yield commands.request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=orjson.dumps(group))

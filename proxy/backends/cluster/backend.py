@@ -135,6 +135,11 @@ class ClusterBackend:
         """The connections for requests; memberships have their own."""
         return self._servers.values()
 
+    def received_bytes(self) -> int:
+        """Return the number of bytes that the open connections to brokers have received."""
+        connections = (server.connection for server in self.server_connections)
+        return sum(connection.received_bytes for connection in connections if connection is not None)
+
     def cached_route(self, topic: str) -> TopicRoute | None:
         return self._routes.cached(topic)
 
@@ -363,11 +368,6 @@ class ClusterBackend:
             self.selector.note_reply(reader, reply.result())
 
     # Membership.
-
-    def received_bytes(self) -> int:
-        """Return the number of bytes that the open connections to brokers have received."""
-        connections = (server.connection for server in self.server_connections)
-        return sum(connection.received_bytes for connection in connections if connection is not None)
 
     def has_broker(self, broker: str) -> bool:
         return broker in self._table

@@ -19,10 +19,8 @@ from protos.apache.rocketmq.v2 import service_pb2 as service
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from protos.apache.rocketmq.v2.service_pb2_grpc import MessagingServiceStub
 from proxy.tools.bench.drivers import STAMP, Delivery, Driver, Fault
-from proxy.tools.cli.client import CommandError, UsageError
-from proxy.tools.cli.parser import DEFAULT_ENDPOINT
-from proxy.tools.credentials import CredentialsError, rpc_metadata
-from proxy.tools.credentials import read as read_credentials
+from proxy.tools.cli.client import CommandError, UsageError, read_target
+from proxy.tools.credentials import rpc_metadata
 from remoting.signature import Credentials
 
 _BATCH = 32
@@ -214,14 +212,7 @@ def _channel(options: argparse.Namespace, endpoint: HostPort) -> grpc.aio.Channe
 @asynccontextmanager
 async def connection(options: argparse.Namespace, role: str) -> AsyncIterator[Driver]:
     """Open a client, as a producer or a simple consumer. Raises CommandError."""
-    try:
-        credentials = read_credentials(options, os.environ.get("GANTRY_ENDPOINT", DEFAULT_ENDPOINT))
-    except CredentialsError as error:
-        raise UsageError(str(error)) from None
-    try:
-        endpoint = HostPort.parse(options.endpoint)
-    except ValueError:
-        raise UsageError(f"not an endpoint: {options.endpoint!r}; write HOST:PORT") from None
+    endpoint, credentials = read_target(options)
     async with _channel(options, endpoint) as channel:
         driver = _GrpcDriver(channel, endpoint, options, role, credentials)
         await driver.open()

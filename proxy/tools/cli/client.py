@@ -19,6 +19,7 @@ from remoting.command import RemotingCommand
 from remoting.connection import RemotingConnection
 from remoting.errors import ConnectionLost, RequestTimeout
 from remoting.routes import TopicRoute
+from remoting.signature import Credentials
 
 # A topic that every broker creates at its start: its route names all brokers.
 _EVERYWHERE = "SELF_TEST_TOPIC"
@@ -194,9 +195,8 @@ def _text(value: object) -> str:
     return text
 
 
-@asynccontextmanager
-async def connected(options: argparse.Namespace) -> AsyncIterator[Client]:
-    """Connect by the command's common options. Raises CommandError."""
+def read_target(options: argparse.Namespace) -> tuple[HostPort, Credentials | None]:
+    """Return the endpoint and the credentials of a command's common options. Raises UsageError."""
     try:
         credentials = read_credentials(options, os.environ.get("GANTRY_ENDPOINT", DEFAULT_ENDPOINT))
     except CredentialsError as error:
@@ -205,6 +205,13 @@ async def connected(options: argparse.Namespace) -> AsyncIterator[Client]:
         endpoint = HostPort.parse(options.endpoint)
     except ValueError:
         raise UsageError(f"not an endpoint: {options.endpoint!r}; write HOST:PORT") from None
+    return endpoint, credentials
+
+
+@asynccontextmanager
+async def connected(options: argparse.Namespace) -> AsyncIterator[Client]:
+    """Connect by the command's common options. Raises CommandError."""
+    endpoint, credentials = read_target(options)
     context = _tls(options)
     async with AsyncExitStack() as stack:
 

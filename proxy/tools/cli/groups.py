@@ -18,7 +18,7 @@ from proxy.tools.cli.output import Output
 from proxy.tools.cli.reading import Queue
 from remoting.codes import RequestCode, ResponseCode, version_text
 from remoting.routes import TopicRoute
-from remoting.topic_group_config import NEW_GROUP
+from remoting.topic_group_config import NEW_GROUP, changed_group, group_changes
 
 _TO_THE_END = -1
 _NO_MEMBERS = frozenset((int(ResponseCode.CONSUMER_NOT_ONLINE),))
@@ -141,19 +141,11 @@ async def _update(client: Client, options: argparse.Namespace) -> None:
     if not changes:
         raise UsageError("nothing to change: give --fifo, --retries or --enabled")
     for broker, current in (await _configurations(client, options.name)).items():
-        # Without attributes, which brokers expect as changes.
-        kept = {key: value for key, value in current.items() if key != "attributes"}
-        await _put(client, broker, {**kept, **changes})
+        await _put(client, broker, changed_group(current, changes))
 
 
 def _changes(options: argparse.Namespace) -> dict[str, object]:
-    """Return the fields of SubscriptionGroupConfig that the options set."""
-    fields = {
-        "consumeMessageOrderly": options.fifo,
-        "retryMaxTimes": options.retries,
-        "consumeEnable": options.enabled,
-    }
-    return {name: value for name, value in fields.items() if value is not None}
+    return group_changes(options.fifo, options.retries, options.enabled)
 
 
 async def _put(client: Client, broker: str, configuration: dict[str, object]) -> None:

@@ -12,6 +12,7 @@ from proxy.tools.cli.output import Output, clock
 from remoting.codes import RequestCode
 from remoting.messages import Permission
 from remoting.routes import TopicRoute
+from remoting.topic_group_config import topic_fields
 
 _BOTH_WAYS = int(Permission.READ | Permission.WRITE)
 
@@ -127,17 +128,7 @@ async def create(
     brokers: Iterable[str] | None = None,
 ) -> None:
     """Create or change the topic at the brokers (None: all). Raises CommandError."""
-    fields = {
-        "topic": name,
-        "defaultTopic": "TBW102",
-        "readQueueNums": queues if readable is None else readable,
-        "writeQueueNums": queues,
-        "perm": permission,
-        "topicFilterType": "SINGLE_TAG",
-        "topicSysFlag": 0,
-        "order": False,
-        "attributes": f"+message.type={kind}",
-    }
+    fields = topic_fields(name, kind, queues if readable is None else readable, queues, permission)
     for broker in await client.brokers() if brokers is None else brokers:
         await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {**fields, "bname": broker})
 

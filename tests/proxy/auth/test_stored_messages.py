@@ -17,7 +17,7 @@ from remoting.requests import REQUESTS
 from remoting.signature import Credentials
 from tests.proxy.auth.test_authority import command
 from tests.proxy.auth.test_replica import replica, until
-from tests.proxy.auth.users import ALICE, IMPOSTOR, ROOT, STRANGER, authority, signed
+from tests.proxy.auth.users import ALICE, IMPOSTOR, ROOT, STRANGER, authority, new_topic, signed
 from tests.proxy.fakes import FakeChannel
 from tests.proxy.messages import heartbeat, request
 from tests.proxy.replica import Client
@@ -29,22 +29,23 @@ NO_PERMISSION = int(ResponseCode.NO_PERMISSION)
 
 async def stored(app: App, client: Client, topic: str) -> str:
     """Send a message as root; return its offset in the log."""
-    create = request(
-        RequestCode.UPDATE_AND_CREATE_TOPIC,
-        topic=topic,
-        defaultTopic="TBW102",
-        readQueueNums=1,
-        writeQueueNums=1,
-        perm=6,
-        topicFilterType="SINGLE_TAG",
-    )
-    assert (await client.ask(signed(create, ROOT))).code == 0
+    assert (await client.ask(new_topic(topic))).code == 0
     send = command(RequestCode.SEND_MESSAGE_V2, b=topic, e="0", i="KEYS\x01k1\x02", n="")
     send.body = b"body"
     sent = await client.ask(signed(send, ROOT))
     assert sent.code == 0, sent.remark
     # The message id ends with the offset.
     return str(int(sent.fields["msgId"][-16:], 16))
+
+
+async def stored_record(folder: Path) -> bytes:
+    """Return the record of a message of the topic orders, as a broker stores it."""
+    async with replica(folder) as app:
+        client = await Client.connect(app)
+        view = request(RequestCode.VIEW_MESSAGE_BY_ID, topic="orders", offset=await stored(app, client, "orders"))
+        record = (await ask(client, view, ROOT)).body
+        await client.close()
+    return record
 
 
 async def ask(client: Client, sent: RemotingCommand, credentials: Credentials) -> RemotingCommand:
@@ -82,11 +83,7 @@ async def test_found_messages_are_checked(tmp_path: Path) -> None:
 
 
 async def test_transaction_checks_are_dropped_for_users_without_the_permission(tmp_path: Path) -> None:
-    async with replica(tmp_path) as app:
-        client = await Client.connect(app)
-        view = request(RequestCode.VIEW_MESSAGE_BY_ID, topic="orders", offset=await stored(app, client, "orders"))
-        message = (await ask(client, view, ROOT)).body
-        await client.close()
+    message = await stored_record(tmp_path)
     made = authority(tmp_path)
     relayed: list[RemotingCommand] = []
 
@@ -153,11 +150,7 @@ async def test_a_client_does_not_get_messages_of_other_topics_to_consume(tmp_pat
 
 
 async def test_a_false_access_key_gives_no_permission_for_pushed_messages(tmp_path: Path) -> None:
-    async with replica(tmp_path) as app:
-        client = await Client.connect(app)
-        view = request(RequestCode.VIEW_MESSAGE_BY_ID, topic="orders", offset=await stored(app, client, "orders"))
-        message = (await ask(client, view, ROOT)).body
-        await client.close()
+    message = await stored_record(tmp_path)
     made = authority(tmp_path)
     push = StoredMessages(made).check_push(lambda *_: pytest.fail("the message was pushed"))
     channel = FakeChannel()

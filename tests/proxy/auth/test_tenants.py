@@ -18,8 +18,8 @@ from tests.ports import free_port
 from tests.proxy.auth.test_authority import command
 from tests.proxy.auth.test_replica import GrpcClient, dialled, replica, rpcs
 from tests.proxy.auth.test_tokens import publish, token
-from tests.proxy.auth.users import ALICE, BOB, ROOT, signed, write
-from tests.proxy.messages import heartbeat, request
+from tests.proxy.auth.users import ALICE, BOB, ROOT, new_topic, signed, write
+from tests.proxy.messages import heartbeat
 from tests.proxy.replica import Client
 
 pytestmark = pytest.mark.anyio
@@ -83,16 +83,7 @@ async def tenants(folder: Path, **embedded: Any) -> AsyncIterator[App]:
     async with replica(folder, auth=auth, rules=rules, embedded={"directory": folder / "data", **embedded}) as app:
         client = await Client.connect(app)
         for topic in _TOPICS:
-            create = request(
-                RequestCode.UPDATE_AND_CREATE_TOPIC,
-                topic=topic,
-                defaultTopic="TBW102",
-                readQueueNums=1,
-                writeQueueNums=1,
-                perm=6,
-                topicFilterType="SINGLE_TAG",
-            )
-            assert (await client.ask(signed(create, ROOT))).code == 0
+            assert (await client.ask(new_topic(topic))).code == 0
         await client.close()
         yield app
 

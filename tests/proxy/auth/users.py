@@ -6,8 +6,12 @@ from pathlib import Path
 from proxy.auth.authority import Authority
 from proxy.auth.sources import own_file, plain_acl
 from proxy.auth.sources.files import FileSource
+from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
+from remoting.messages import Permission
 from remoting.signature import Credentials, SecretKey, sign
+from remoting.topic_group_config import topic_fields
+from tests.proxy.messages import request
 
 ALICE = Credentials("alice-1", "secret-of-alice")
 BOB = Credentials("bob-0001", "secret-of-bob")
@@ -91,3 +95,9 @@ def grpc_metadata(credentials: Credentials, at: float | None = None, scope: str 
         f"MQv2-HMAC-SHA1 Credential={credentials.access_key}{scope}, SignedHeaders=x-mq-date-time, Signature={digest}"
     )
     return {"authorization": header, "x-mq-date-time": date}
+
+
+def new_topic(name: str) -> RemotingCommand:
+    """Return root's request for a topic with one queue."""
+    fields = topic_fields(name, "NORMAL", 1, 1, Permission.READ | Permission.WRITE)
+    return signed(request(RequestCode.UPDATE_AND_CREATE_TOPIC, **fields), ROOT)
