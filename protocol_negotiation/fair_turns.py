@@ -2,8 +2,8 @@
 
 A connection that receives little is handled at once. More waits, and in each turn of the event loop the waiting
 connections are handled for a short time, one slice each. Source addresses take turns, and the connections of one
-address among themselves, so that neither many bytes nor many connections increase a client's share. While other
-connections are active, the time per turn is at most the time that those took, and at least one frame is handled.
+address among themselves, so that neither many bytes nor many connections increase a client's share. While others that
+receive little are active, the time per turn is at most the time that those took, and at least one frame is handled.
 A connection whose frames took unusually long is not handled for a while, so that others get at least half of the time.
 """
 
@@ -69,15 +69,15 @@ class Source:
 class Share:
     """A connection's share.
 
-    paused_until: time until which nothing is handled at once, in seconds (monotonic); infinite until the cost of the
-    next frames is known. size: bytes of the last slice.
+    divided_at: when the connection had its last slice, in seconds (monotonic). paused_until: time until which nothing
+    is handled at once; infinite until the cost of the next frames is known. size: bytes of the last slice.
     """
 
-    __slots__ = ("paused_until", "size", "source")
+    __slots__ = ("divided_at", "paused_until", "size", "source")
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.paused_until = 0.0
+        self.divided_at = self.paused_until = 0.0
         self.size = 0
 
 
@@ -95,7 +95,8 @@ class FairTurns:
         self._last_share: Share | None = None
         self._last_source: Source | None = None
         self._share_changed_at = self._source_changed_at = 0.0
-        # Seconds spent on reads that were handled at once since the last turn, and the time of the last of these reads.
+        # Seconds spent on reads that were handled at once since the last turn, and the time of the last of these reads,
+        # of connections that had no slices lately.
         self._immediate = 0.0
         self._immediate_at = 0.0
         # Numbers of reads that were divided into slices, and of pauses after expensive frames.
@@ -152,8 +153,9 @@ class FairTurns:
     def charge(self, share: Share, begin: float) -> None:
         """Count a read that was handled at once from the time `begin` until now."""
         end = monotonic()
-        self._immediate += end - begin
-        self._immediate_at = end
+        if begin - share.divided_at > _ACTIVE_SECONDS:
+            self._immediate += end - begin
+            self._immediate_at = end
         if end - begin > _EXPENSIVE_SECONDS:
             # Perhaps the process was interrupted: the CPU time of the next slice decides.
             share.paused_until = math.inf
@@ -176,6 +178,7 @@ class FairTurns:
         turns = self._turns
         # The loop's own time is fixed during a turn.
         now = monotonic()
+        used = thread_time()
         contended = now - self._immediate_at < _ACTIVE_SECONDS
         seconds = min(max(self._immediate, _MIN_TURN_SECONDS), _MAX_TURN_SECONDS) if contended else _MAX_TURN_SECONDS
         end = now + seconds
@@ -189,11 +192,16 @@ class FairTurns:
                 continue
             paused = 0
             connection = source.waiting.popleft()
-            if self._handle(connection, min(now + _SLICE_SECONDS, end)):
+            begin = now
+            if self._handle(connection, min(now + _SLICE_SECONDS, end), now):
                 source.waiting.append(connection)
             if source.waiting:
                 turns.append(source)
             now = monotonic()
+            if now - begin > _EXPENSIVE_SECONDS:
+                # The CPU time decides, which is a system call: the process may have been interrupted.
+                self._pause_if_expensive(connection.share, min(thread_time() - used, now - begin))
+                used = thread_time()
         self._scheduled = bool(turns) and paused < len(turns)
         if self._scheduled:
             self._loop.call_soon(self._run)
@@ -206,21 +214,21 @@ class FairTurns:
         self._scheduled = True
         self._run()
 
-    def _handle(self, connection: WaitingConnection, until: float) -> bool:
+    def _handle(self, connection: WaitingConnection, until: float, now: float) -> bool:
         """Handle one slice; return whether more frames wait."""
         share = connection.share
         share.paused_until = 0.0
-        begin = thread_time()
+        share.divided_at = now
         try:
-            more = connection.handle_more(until)
+            return connection.handle_more(until)
         except Exception:
             # The other connections must still be handled.
             _log.exception("handling received frames failed")
             connection.fail()
-            more = False
-        spent = thread_time() - begin
+            return False
+
+    def _pause_if_expensive(self, share: Share, spent: float) -> None:
         if spent > _EXPENSIVE_SECONDS + share.size / _EXPENSIVE_BYTES_PER_SECOND:
             self.counts["paused"] += 1
             pause = min(spent * _PAUSE_FACTOR, _MAX_PAUSE_SECONDS)
             share.paused_until = share.source.paused_until = monotonic() + pause
-        return more

@@ -32,8 +32,9 @@ _log = logging.getLogger("gantry.remoting")
 
 _JSON: Final = int(SerializeType.JSON)
 
-# Seconds from which a request's memory is released as soon as its future is done, without waiting for the response.
-_LONG = 5.0
+# Timeout in seconds over which a request's memory is released as soon as its future is done, without waiting for the
+# response: long polls.
+_LONG: Final = 10.0
 # The share of connections that take no turns.
 _UNSHARED: Final = Share(Source(None))
 
@@ -56,6 +57,7 @@ class RemotingConnection(FlowControl):
     __slots__ = (
         "_backlog",
         "_backlog_bytes",
+        "_backlogged",
         "_decoder",
         "_held",
         "_opaque",
@@ -111,8 +113,9 @@ class RemotingConnection(FlowControl):
         # Of a client's connection; a server's replies are all handled at once.
         self._turns = turns if peer is not None else None
         self.share: Share = _UNSHARED if turns is None or peer is None else turns.join(peer.address)
-        # Frames that wait; reads are paused meanwhile.
+        # Frames that wait, and whether reads are paused until they are handled.
         self._backlog: deque[Frame] = deque()
+        self._backlogged = False
         self._waiting = False  # whether a turn to process them is scheduled
         self._pending: dict[int, PendingRequest] = {}
         self._opaque = 0
@@ -146,6 +149,7 @@ class RemotingConnection(FlowControl):
         if self._backlog:
             self._backlog += frames
             self._backlog_bytes += size
+            self._pause_for_backlog()
         elif turns is None or failure is not None:
             self._process(frames)
         elif frames:
@@ -154,7 +158,7 @@ class RemotingConnection(FlowControl):
                 self._process(frames)
                 turns.charge(self.share, begin)
             else:
-                self._keep(frames)
+                self._keep(frames, size)
                 self._waiting = True
                 turns.add(self)
         if failure is not None and self.cause is None:
@@ -234,14 +238,20 @@ class RemotingConnection(FlowControl):
             if self.cause is not None:
                 return
             if (self._full_since is not None or self._ready) and number < len(frames):
-                self._keep(frames[number:])
+                waiting = frames[number:]
+                self._keep(waiting, sum(len(header) + len(body) for _, header, body in waiting))
                 return
 
-    def _keep(self, frames: list[Frame]) -> None:
-        """Let frames wait, and pause reads meanwhile."""
+    def _keep(self, frames: list[Frame], size: int) -> None:
+        """Let frames wait, which have `size` bytes."""
         self._backlog += frames
-        self._backlog_bytes = sum(len(header) + len(body) for _, header, body in frames)
-        self.pause()
+        self._backlog_bytes = size
+
+    def _pause_for_backlog(self) -> None:
+        """Pause reads until no frames wait: not before more arrive, since a pause costs system calls."""
+        if not self._backlogged:
+            self._backlogged = True
+            self.pause()
 
     def _on_capacity(self) -> None:
         if self._backlog and not self._waiting:
@@ -267,7 +277,9 @@ class RemotingConnection(FlowControl):
             self._backlog_bytes = 0
             self._count_unfinished()
             self._waiting = False
-            self.resume()
+            if self._backlogged:
+                self._backlogged = False
+                self.resume()
         elif not self._can_proceed():
             self._waiting = False
         return self._waiting

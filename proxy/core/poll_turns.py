@@ -33,7 +33,22 @@ _DISORDER = 0.02
 _INTERVAL = 0.01
 _LOG_INTERVAL = 60.0
 
-_Clients = OrderedDict[Channel, deque[tuple[Send, Reply]]]
+
+class _WaitingPoll:
+    """A poll that has not been sent. When its client goes, `reply` is cancelled and the request is not kept."""
+
+    __slots__ = ("reply", "send")
+
+    def __init__(self, send: Send, reply: Reply) -> None:
+        self.send: Send | None = send
+        self.reply = reply
+        reply.add_done_callback(self._release)
+
+    def _release(self, _: Reply) -> None:
+        self.send = None
+
+
+_Clients = OrderedDict[Channel, deque[_WaitingPoll]]
 
 
 class PollTurns:
@@ -96,7 +111,7 @@ class PollTurns:
         self.waited += 1
         reply: Reply = loop.create_future()
         clients = self._waiting.setdefault(source_of(channel.peer.address), OrderedDict())
-        clients.setdefault(channel, deque()).append((send, reply))
+        clients.setdefault(channel, deque()).append(_WaitingPoll(send, reply))
         if self._timer is None:
             self._timer = loop.call_later(_INTERVAL, self._tick, loop)
         return reply
@@ -127,12 +142,13 @@ class PollTurns:
 
     def _send_waiting(self, now: float) -> None:
         while self._waiting and self._has_room(now):
-            send, reply = self._next()
+            poll = self._next()
+            send, reply = poll.send, poll.reply
             # Done: its client has gone.
-            if not reply.done() and send_to(reply, send, now):
+            if send is not None and not reply.done() and send_to(reply, send, now):
                 self._count(now)
 
-    def _next(self) -> tuple[Send, Reply]:
+    def _next(self) -> _WaitingPoll:
         """Remove the next poll that waits: of the next client of the next source address."""
         source, clients = self._waiting.popitem(last=False)
         channel, entries = clients.popitem(last=False)

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from protocol_negotiation import fair_turns
 from protocol_negotiation.fair_turns import LARGE_READ, SMALL_READ, FairTurns
 from protocol_negotiation.peer import HostPort
 
@@ -104,3 +105,43 @@ async def test_connections_of_one_address_have_one_share() -> None:
     admitted = [turns.admit(share, SMALL_READ, 100.0001) for share in flood]
     assert admitted == [True, False, False, False]
     assert turns.admit(good, 1, 100.0002)
+
+
+class Clock:
+    """A clock in seconds that the test sets."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Timed(Waiting):
+    """A connection whose slices take 0.3 ms of a clock."""
+
+    clock: Clock
+
+    def handle_more(self, until: float) -> bool:
+        self.clock.now += 0.0003
+        return super().handle_more(until)
+
+
+@pytest.mark.parametrize(("other", "handled_in_a_turn"), [("light", 1), ("heavy", 7)])
+async def test_turns_are_short_only_beside_connections_that_receive_little(
+    other: str, handled_in_a_turn: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, handled = Clock(), list[str]()
+    monkeypatch.setattr(fair_turns, "monotonic", clock)
+    turns = FairTurns(asyncio.get_running_loop())
+    beside = Timed(turns, "b", 1, [])
+    beside.clock = clock
+    if other == "heavy":
+        turns.add(beside)
+        await _finished(turns)
+    turns.charge(beside.share, clock.now)
+    waiting = Timed(turns, "a", 20, handled)
+    waiting.clock = clock
+    turns.add(waiting)
+    await asyncio.sleep(0)
+    assert len(handled) == handled_in_a_turn
+    await _finished(turns)

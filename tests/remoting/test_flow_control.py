@@ -1,9 +1,10 @@
 import asyncio
+import math
 from collections.abc import Callable
 
 import pytest
 
-from protocol_negotiation.fair_turns import FairTurns
+from protocol_negotiation.fair_turns import LARGE_READ, FairTurns
 from remoting import command as commands
 from remoting import flow_control
 from remoting.close_cause import CloseCause
@@ -274,4 +275,19 @@ async def test_one_large_reply_is_made_at_a_time() -> None:
         await run_ready()
     assert handled == [0, 1, 2, 3]
     assert [command.opaque for command in side.transport.take()] == handled
+    assert side.transport.is_reading()
+
+
+async def test_reads_pause_when_more_arrives_while_frames_wait() -> None:
+    side = Side(limits=Limits(requests=2 * LARGE_READ))
+    turns = side.connection._turns = FairTurns(side.connection.loop)
+    turns.add = lambda connection: None  # type: ignore[method-assign]
+    side.receive(*map(peer_request, range(LARGE_READ + 1)))
+    assert (side.connection.waiting_frames, side.connection.pauses) == (LARGE_READ + 1, 0)
+    side.receive(peer_request(100))
+    side.receive(peer_request(101))
+    assert (side.connection.waiting_frames, side.connection.pauses) == (LARGE_READ + 3, 1)
+    assert not side.transport.is_reading()
+    assert not side.connection.handle_more(math.inf)
+    assert len(side.requests) == LARGE_READ + 3
     assert side.transport.is_reading()

@@ -1,6 +1,7 @@
 """Turns of long polls at a broker."""
 
 import asyncio
+import gc
 
 import pytest
 
@@ -9,6 +10,7 @@ from proxy.core.messaging import Reply
 from proxy.core.poll_turns import BrokerPollTurns
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
 from remoting.errors import ConnectionLost, Overloaded
 from remoting.requests import REQUESTS
 from tests.proxy.fakes import Clock, FakeBackend, FakeChannel, Stage, peer, settle, stage
@@ -89,6 +91,23 @@ async def test_polls_over_the_limit_wait_until_others_are_answered(on: Stage, cl
     await answer(on, 1)
     assert [reply.done() for reply in replies] == [True] * len(replies)
     assert on.core.poll_turns.waiting == 0
+
+
+def requests_in_memory(group: str) -> int:
+    gc.collect()
+    found = (item for item in gc.get_objects() if isinstance(item, RemotingCommand))
+    return sum(command.fields.get("consumerGroup") == group for command in found)
+
+
+async def test_a_waiting_poll_whose_client_has_gone_keeps_no_request(on: Stage, clock: Clock) -> None:
+    channel = client("10.0.0.1")
+    for _ in range(_LIMIT):
+        pull(on, channel)
+    pull(on, channel, "gone")
+    assert requests_in_memory("gone") == 1
+    on.core.end_polls(channel)
+    await settle()
+    assert requests_in_memory("gone") == 0
 
 
 async def test_parked_polls_do_not_count(on: Stage, clock: Clock) -> None:
