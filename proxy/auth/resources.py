@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
+from remoting import properties
 from remoting.codes import RequestCode
 from remoting.json_names import collect_names
 from remoting.names import DEFAULT_TOPIC, RETRY_PREFIX
 from remoting.permissions import Action, BodyFormat, Need, Needs, Permission, ResourceKind
-from remoting.requests import RequestSpec
+from remoting.requests import SEND_FIELD_NAMES, RequestSpec
 
 # Bodies up to this size are parsed once and remembered: clients repeat their heartbeats and locks.
 _MAX_REMEMBERED = 8 * 1024
@@ -33,6 +34,8 @@ _BODIES = {
     BodyFormat.ASSIGNMENT: _BodyNeeds(_SUB, _SUB, _BOTH),
     BodyFormat.GROUP_CONFIG: _BodyNeeds((), (Action.CREATE,)),
 }
+_PUB = (Action.PUB,)
+_QUEUE_SEPARATOR = ","
 # The groups of producers need no permission: sending to a topic does.
 _PRODUCERS = "producerdataset"
 
@@ -56,6 +59,21 @@ def permissions(spec: RequestSpec, fields: dict[str, str], body: bytes) -> Itera
     if needs.body is not None:
         read = _remembered if len(body) <= _MAX_REMEMBERED else _read
         yield from read(needs.body, body)
+    if (names := SEND_FIELD_NAMES.get(spec.code)) is not None:
+        yield from _of_properties(fields.get(names.properties, ""))
+
+
+def _of_properties(text: str) -> Iterator[Permission]:
+    """Yield the permissions that a message needs because its properties affect other topics.
+
+    A broker also puts a message into the queues that INNER_MULTI_DISPATCH names, and removes the delayed message that
+    TIMER_DEL_UNIQKEY names, of any topic. Official clients send RECALL_MESSAGE instead.
+    """
+    if (queues := properties.get(text, properties.INNER_MULTI_DISPATCH)) is not None:
+        for name in queues.split(_QUEUE_SEPARATOR):
+            yield Permission(ResourceKind.TOPIC, name.strip(), _PUB)
+    if properties.get(text, properties.TIMER_DEL_UNIQKEY) is not None:
+        yield Permission(ResourceKind.TOPIC, "", _PUB)
 
 
 @lru_cache(None)

@@ -8,11 +8,12 @@ from proxy.auth.resources import permissions
 from proxy.core.context import Context
 from proxy.core.principal import OWN, Failure, Method
 from proxy.embedded.requests import BROKER_REQUESTS
+from remoting import properties
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError
 from remoting.permissions import NEEDS, Needs, ResourceKind
-from remoting.requests import INTERNAL_REQUESTS, REQUESTS, Direction
+from remoting.requests import INTERNAL_REQUESTS, REQUESTS, SEND_FIELD_NAMES, Direction
 from remoting.signature import Credentials
 from tests.proxy.auth.users import (
     ALICE,
@@ -47,6 +48,8 @@ _OPTIONAL_TOPIC = (RequestCode.END_TRANSACTION, RequestCode.VIEW_MESSAGE_BY_ID)
 # The requests of clients, not of tools.
 DATA = [spec for spec in REQUESTS.values() if spec.direction is not Direction.BROKER and not spec.tool]
 SERVED = [spec for spec in REQUESTS.values() if spec.direction is not Direction.BROKER]
+
+SENDS = [int(spec.code) for spec in SERVED if spec.send is not None]
 
 
 def command(code: int, **more: str) -> RemotingCommand:
@@ -183,6 +186,30 @@ def test_thread_stacks_need_more_than_running_information(tmp_path: Path) -> Non
     ask(made, signed(command(RequestCode.GET_CONSUMER_RUNNING_INFO), operator))
     with pytest.raises(Forbidden, match="Update on Group:g"):
         ask(made, signed(command(RequestCode.GET_CONSUMER_RUNNING_INFO, jstackEnable="true"), operator))
+
+
+@pytest.mark.parametrize(
+    ("pairs", "allowed"),
+    [
+        ({"UNIQ_KEY": "7F000001"}, True),
+        ({"INNER_MULTI_DISPATCH": "orders"}, True),
+        ({"INNER_MULTI_DISPATCH": "orders,%LMQ%payments"}, False),
+        ({"TIMER_DELAY_SEC": "10"}, True),
+        ({"TIMER_DELAY_SEC": "10", "TIMER_DEL_UNIQKEY": "7F000001"}, False),
+    ],
+)
+@pytest.mark.parametrize("code", SENDS)
+def test_properties_that_affect_other_topics_need_their_permissions(
+    tmp_path: Path, code: int, pairs: dict[str, str], allowed: bool
+) -> None:
+    sent = command(code, **{SEND_FIELD_NAMES[code].properties: properties.encode(pairs)})
+    made = authority(tmp_path)
+    if allowed:
+        ask(made, signed(sent, ALICE))
+    else:
+        with pytest.raises(Forbidden):
+            ask(made, signed(sent, ALICE))
+    ask(made, signed(command(code, **{SEND_FIELD_NAMES[code].properties: properties.encode(pairs)}), ROOT))
 
 
 def test_every_producer_may_ask_for_the_route_of_the_model_topic(tmp_path: Path) -> None:
