@@ -18,7 +18,7 @@ from proxy.auth.certificates import certificate_names
 from proxy.auth.decision import decide
 from proxy.auth.failures import FailureDelays
 from proxy.auth.policy import ANONYMOUS_USER, Grants, Role, User
-from proxy.auth.resources import permissions
+from proxy.auth.resources import is_for_other_topics, permissions
 from proxy.auth.sources.source import Source, find_user, grants
 from proxy.core.context import Context
 from proxy.core.principal import OWN, Failure, Method, Principal
@@ -231,7 +231,12 @@ class Authority:
                 return
             raise self.reject(principal, context.channel.protocol, host, spec.name)
         key: tuple[object, ...] | None = None
-        if needs is not None and needs.body is None and "jstackEnable" not in fields:
+        if (
+            needs is not None
+            and needs.body is None
+            and "jstackEnable" not in fields
+            and not is_for_other_topics(spec, fields)
+        ):
             first, second = spec.need_fields
             key = (
                 principal,

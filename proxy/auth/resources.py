@@ -9,7 +9,7 @@ from remoting.codes import RequestCode
 from remoting.json_names import collect_names
 from remoting.names import DEFAULT_TOPIC, RETRY_PREFIX
 from remoting.permissions import Action, BodyFormat, Need, Needs, Permission, ResourceKind
-from remoting.requests import SEND_FIELD_NAMES, RequestSpec
+from remoting.requests import RequestSpec
 
 # Bodies up to this size are parsed once and remembered: clients repeat their heartbeats and locks.
 _MAX_REMEMBERED = 8 * 1024
@@ -59,8 +59,16 @@ def permissions(spec: RequestSpec, fields: dict[str, str], body: bytes) -> Itera
     if needs.body is not None:
         read = _remembered if len(body) <= _MAX_REMEMBERED else _read
         yield from read(needs.body, body)
-    if (names := SEND_FIELD_NAMES.get(spec.code)) is not None:
-        yield from _of_properties(fields.get(names.properties, ""))
+    if spec.send is not None:
+        yield from _of_properties(fields.get(spec.send.properties, ""))
+
+
+def is_for_other_topics(spec: RequestSpec, fields: dict[str, str]) -> bool:
+    """Return whether a message may need permissions because of its properties."""
+    if spec.send is None:
+        return False
+    text = fields.get(spec.send.properties, "")
+    return properties.INNER_MULTI_DISPATCH in text or properties.TIMER_DEL_UNIQKEY in text
 
 
 def _of_properties(text: str) -> Iterator[Permission]:

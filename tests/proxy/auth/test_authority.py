@@ -204,6 +204,8 @@ def test_properties_that_affect_other_topics_need_their_permissions(
 ) -> None:
     sent = command(code, **{SEND_FIELD_NAMES[code].properties: properties.encode(pairs)})
     made = authority(tmp_path)
+    # A decision about the topic alone is remembered.
+    ask(made, signed(command(code), ALICE))
     if allowed:
         ask(made, signed(sent, ALICE))
     else:
