@@ -52,7 +52,8 @@ compile: install
 pure: install
 	$(BIN)/python hatch_build.py --clean
 
-# The tests of the compiled rooms, with compiled modules, in a copy of the sources.
+# A compiled wheel, and the tests of the compiled rooms on its modules, in a copy of the sources; also .ci/run with
+# CI_COMPILED=1.
 compiled-test: install
 	$(BIN)/python -m tests.compiled.run
 
@@ -84,9 +85,9 @@ docs: install
 
 # The matrix of official clients through the one port; BACKEND=embedded runs it without a cluster, VERSION=5.5.0 before
 # servers of that version, TENANT=on in a namespace with topic aliases, ACL=on with users whom the backend keeps, and
-# credentials of each client.
+# credentials of each client, PART=2/5 the second of five equal parts of the rows.
 clients: install
-	$(BIN)/python -m tests.clients.run --backend $(BACKEND) $(if $(VERSION),--version $(VERSION)) $(if $(filter on,$(TENANT)),--tenant) $(if $(filter on,$(ACL)),--acl)
+	$(BIN)/python -m tests.clients.run --backend $(BACKEND) $(if $(VERSION),--version $(VERSION)) $(if $(PART),--part $(PART)) $(if $(filter on,$(TENANT)),--tenant) $(if $(filter on,$(ACL)),--acl)
 
 # Each request with each kind of credential, through Gantry and the official Java proxy.
 acl-table: install
@@ -108,8 +109,8 @@ bench: install
 faults: install
 	$(BIN)/python -m pytest tests/faults
 
-# Three replicas behind HAProxy under load for SOAK_SECONDS: no failed call, no lost message, flat memory, descriptors and
-# tasks.
+# Three replicas behind HAProxy under load for SOAK_SECONDS: no failed call, no lost or repeated message, flat memory,
+# descriptors and tasks.
 soak: install
 	SOAK_SECONDS=$(SOAK_SECONDS) $(BIN)/python -m pytest tests/faults/test_fleet.py -k soak
 

@@ -1,7 +1,7 @@
 """`make clients`: every official client through the one port, plain and TLS.
 
     python -m tests.clients.run [--backend cluster|embedded] [--version X.Y.Z] [--acl] [--tenant] [--only TEXT …]
-        [--list]
+        [--part N/PARTS] [--list]
 
 The backend is a real cluster of two brokers, or the embedded broker. With --acl it keeps users, by whom Gantry
 authenticates the clients; they have one without administrative permissions.
@@ -74,6 +74,7 @@ def main() -> int:
     parser.add_argument("--acl", action="store_true", help="require credentials at the backend; all clients have some")
     parser.add_argument("--tenant", action="store_true", help="put the clients into a namespace with topic aliases")
     parser.add_argument("--only", action="append", default=[], metavar="TEXT", help="rows whose label holds this text")
+    parser.add_argument("--part", default="1/1", metavar="N/PARTS", help="the Nth of PARTS equal parts of the rows")
     parser.add_argument("--jobs", default="2", help="rows to run side by side")
     parser.add_argument("--json", default="build/clients.jsonl", metavar="FILE")
     parser.add_argument("--list", action="store_true", help="print the labels of the rows and run nothing")
@@ -84,7 +85,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="gantry-clients-") as name:
         directory = Path(name)
         if options.list:
-            return subprocess.run(_matrix(directory, HOST, options.only, "--list")).returncode
+            return subprocess.run(_matrix(directory, HOST, options.only, "--part", options.part, "--list")).returncode
         metrics_port = free_port()
         if options.acl:
             os.environ.update(PEERS_ACCESS_KEY=_USER.access_key, PEERS_SECRET_KEY=_USER.secret_key)
@@ -95,8 +96,10 @@ def main() -> int:
             observed = f'rules = {{ file = "{directory / _RULES}" }}\n{observed}'
             names = ("--tenant", _TENANT, f"--alias={_REAL}", "--stamp", _STAMP)
         with _BACKENDS[options.backend](directory, observed, options.acl, options.version) as gantry:
-            words = ("--ca", str(directory / _AUTHORITY), "--jobs", options.jobs, "--json", options.json, *names)
-            status, passed, failed = _rows(_matrix(directory, gantry.address, options.only, *words))
+            words = ("--ca", str(directory / _AUTHORITY), "--part", options.part, "--jobs", options.jobs, *names)
+            status, passed, failed = _rows(
+                _matrix(directory, gantry.address, options.only, "--json", options.json, *words)
+            )
             metrics = _last_metrics(f"http://{HOST}:{metrics_port}/metrics")
         if not passed + failed:
             # There are no records.

@@ -1,22 +1,13 @@
-"""Three replicas behind HAProxy, and clients of both protocols that use them without interruption."""
+"""Three replicas behind HAProxy."""
 
-import asyncio
 import json
 import subprocess
 import time
 import urllib.request
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import anyio
-import grpc.aio
-
-from remoting.codes import ResponseCode
-from remoting.errors import RemotingError
-from tests.cluster.client import Client, send_fields, v2
-from tests.cluster.grpc.consumer import Consumer
 from tests.cluster.servers import HOST, Cluster, Failed, Gantry, accepts
 from tests.ports import free_port
 
@@ -118,64 +109,6 @@ class Fleet:
         with urllib.request.urlopen(f"http://{self._status}/;json", timeout=30) as answer:
             rows = [{cell["field"]["name"]: cell["value"]["value"] for cell in row} for row in json.load(answer)]
         return sum(row.get("svname", "").startswith("gantry-") and row["status"] == "UP" for row in rows)
-
-
-class Load:
-    """Sends to a topic in both protocols until stopped; clients reconnect after a failure.
-
-    acknowledged: bodies of successful sends. failures: failed sends, by protocol.
-    """
-
-    def __init__(self, address: str, topic: str) -> None:
-        self.acknowledged: set[bytes] = set()
-        self.failures: Counter[str] = Counter()
-        self.stopped = False
-        self._address = address
-        self._topic = topic
-        self._numbers = iter(range(1 << 60))
-
-    async def send(self, protocol: str, pause: float = 0.005) -> None:
-        """Send until stopped, one message at a time. protocol: remoting or grpc."""
-        once = self._remoting if protocol == "remoting" else self._grpc
-        while not self.stopped:
-            try:
-                await once(pause)
-            except (OSError, RemotingError, grpc.aio.AioRpcError, AssertionError, asyncio.IncompleteReadError):
-                self.failures[protocol] += 1
-                await anyio.sleep(0.2)
-
-    async def _remoting(self, pause: float) -> None:
-        async with Client(self._address) as client:
-            while not self.stopped:
-                body = b"remoting-%d" % next(self._numbers)
-                fields = v2(client.named(send_fields(self._topic, queue=0)))
-                reply = await client.ask(_SEND, fields, body, timeout=10)
-                assert reply.code == ResponseCode.SUCCESS, reply.remark
-                self.acknowledged.add(body)
-                await anyio.sleep(pause)
-
-    async def _grpc(self, pause: float) -> None:
-        async with Consumer(self._address, "load", self._topic) as client:
-            while not self.stopped:
-                body = b"grpc-%d" % next(self._numbers)
-                await client.send(body)
-                self.acknowledged.add(body)
-                await anyio.sleep(pause)
-
-    async def lost(self, brokers: Sequence[tuple[str, str]], queues: int) -> set[bytes]:
-        """Return the acknowledged messages that no broker (name, address) has stored."""
-        stored: set[bytes] = set()
-        for name, address in brokers:
-            async with Client(address, broker=name) as client:
-                for queue in range(queues):
-                    offset = 0
-                    while found := await client.pull(self._topic, "check", queue=queue, offset=offset, wait=0):
-                        stored.update(message.body for message in found)
-                        offset += len(found)
-        return self.acknowledged - stored
-
-
-_SEND = 310
 
 
 def workers(replica: Gantry) -> list[int]:

@@ -1,4 +1,4 @@
-"""Three replicas behind HAProxy and clients of both protocols: drains, kills of replicas and workers, and a soak.
+"""Three replicas behind HAProxy and clients of both protocols: drains, killed servers, and a soak.
 
 FAULT_ROUNDS: rounds of drains, one of each replica (1). SOAK_SECONDS: duration of the soak (60; `make soak`: 1,800).
 """
@@ -24,7 +24,8 @@ import pytest
 from tests.cluster.client import create_topic, unique
 from tests.cluster.reports import figure
 from tests.cluster.servers import HOST, PEERS, Cluster, Failed, Gantry
-from tests.faults.fleet import REPLICAS, Fleet, Load, workers
+from tests.faults.fleet import REPLICAS, Fleet, workers
+from tests.faults.load import PROTOCOLS, Load
 
 _ROUNDS = int(os.environ.get("FAULT_ROUNDS", "1"))
 _SOAK = float(os.environ.get("SOAK_SECONDS", "60"))
@@ -42,6 +43,10 @@ _OFFICIAL = ("go-remoting", "go-grpc", "java-remoting")
 _BATCH = 1000
 # Seconds in which a batch that a drain interrupts is sent and received; messages that may arrive twice in it.
 _BATCH_TIMEOUT, _MAX_DUPLICATES = 60, 200
+# Messages of a gRPC receive at most; seconds of pops that a killed broker may deliver again; deliveries of one message:
+# popped before and after the kill, and again when each of these leases ends, if its acknowledgement was lost.
+_RECEIVED, _REPEATED, _DELIVERIES = 32, 10, 4
+_SERVERS = ("broker", "broker-b", "namesrv", "namesrv2")
 # A gRPC client's report of a message whose first delivery was lost with the connection.
 _REDELIVERED = "attempt"
 
@@ -122,7 +127,7 @@ async def test_drains_fail_no_call_and_lose_no_message(pair: Cluster, tmp_path: 
     # On one broker, since the Go remoting client names none.
     topics = {name: await create_topic(pair.broker, name, queues=_QUEUES) for name in _OFFICIAL}
     with _fleet(pair, tmp_path) as fleet:
-        load = Load(fleet.address, await create_topic(pair.broker, "drained"))
+        load = Load(fleet.address, await create_topic(pair.broker, "drained"), {"broker-a": pair.broker})
         drains, durations = 0, []
 
         def drain(replica: Gantry) -> None:
@@ -151,11 +156,9 @@ async def test_drains_fail_no_call_and_lose_no_message(pair: Cluster, tmp_path: 
                 assert client.reports
                 assert max(int(report["duplicates"]) for report in client.reports) <= _MAX_DUPLICATES
 
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(load.send, "grpc")
+        async with load.running(("grpc",), receivers=()):
             await anyio.to_thread.run_sync(drain_all)
-            load.stopped = True
-        lost = await load.lost([("broker-a", pair.broker)], queues=1)
+        lost = await load.lost()
         figure(
             f"raw gRPC client, {drains} drains of at most {max(durations):.1f} s: {len(load.acknowledged)} sends, "
             f"{load.failures.total()} reconnections, {len(lost)} lost"
@@ -167,9 +170,9 @@ async def test_drains_fail_no_call_and_lose_no_message(pair: Cluster, tmp_path: 
 async def test_no_acknowledged_message_is_lost_when_replicas_and_workers_are_killed(
     pair: Cluster, tmp_path: Path
 ) -> None:
-    topic = await create_topic(pair.broker, "killed")
+    topic, brokers = await _topic_of(pair, "killed")
     with _fleet(pair, tmp_path, workers=2) as fleet:
-        load = Load(fleet.address, topic)
+        load = Load(fleet.address, topic, brokers)
 
         def kill_all() -> None:
             for replica in fleet.replicas:
@@ -183,21 +186,57 @@ async def test_no_acknowledged_message_is_lost_when_replicas_and_workers_are_kil
                 replica.start()
                 fleet.wait(REPLICAS)
 
-        async with anyio.create_task_group() as tasks:
-            for protocol in ("remoting", "grpc", "remoting", "grpc"):
-                tasks.start_soon(load.send, protocol)
+        async with load.running(PROTOCOLS * 2):
             await anyio.to_thread.run_sync(kill_all)
             await anyio.sleep(1)
-            load.stopped = True
-        lost = await load.lost([("broker-a", pair.broker)], queues=1)
-        figure(
-            f"3 workers and 3 replicas killed: {len(load.acknowledged)} acknowledged, failed calls "
-            f"{dict(load.failures)}, {len(lost)} lost"
-        )
+        lost = await load.lost()
+        figure(f"3 workers and 3 replicas killed: {load}; {len(lost)} lost")
         assert len(load.acknowledged) > 100
         assert lost == set()
+        # Each kill may repeat the one batch of each of two receivers whose acknowledgement it prevents.
+        assert load.duplicates("remoting") == 0
+        assert load.duplicates("grpc") <= 6 * len(brokers) * _RECEIVED
         # At most one call of each client and killed process, and the reconnections until HAProxy has noticed.
-        assert load.failures.total() <= 4 * 6 * 5
+        assert load.failures.total() <= 8 * 6 * 5
+
+
+async def test_no_acknowledged_message_is_lost_when_brokers_and_name_servers_are_killed(
+    pair: Cluster, tmp_path: Path
+) -> None:
+    topic, brokers = await _topic_of(pair, "broken")
+    with _fleet(pair, tmp_path) as fleet:
+        load = Load(fleet.address, topic, brokers)
+        sent: list[int] = []
+
+        def kill_all() -> None:
+            for name in _SERVERS:
+                time.sleep(5)
+                before = len(load.acknowledged)
+                pair.kill(name)
+                time.sleep(3)
+                sent.append(len(load.acknowledged) - before)
+                pair.restart(name)
+
+        begin = time.monotonic()
+        async with load.running(PROTOCOLS * 2):
+            await anyio.to_thread.run_sync(kill_all)
+            await anyio.sleep(5)
+            seconds = time.monotonic() - begin
+        lost = await load.lost()
+        figure(f"{', '.join(_SERVERS)} killed: {load}; {len(lost)} lost; {sent} sent while each was dead")
+        assert lost == set()
+        assert min(sent) > 0
+        assert load.duplicates("remoting") == 0
+        # A broker stores what a group has popped every 5 s, so a killed one delivers the last seconds again.
+        assert load.duplicates("grpc") <= len(brokers) * _REPEATED * len(load.acknowledged) / seconds
+        assert load.most("grpc") <= _DELIVERIES
+
+
+async def _topic_of(pair: Cluster, name: str) -> tuple[str, dict[str, str]]:
+    """Create a topic with one queue at each broker; return its name and the brokers' addresses by name."""
+    topic = unique(name)
+    await anyio.to_thread.run_sync(pair.topic, topic, 1)
+    return topic, {"broker-a": pair.broker, "broker-b": pair.addresses["broker-b"]}
 
 
 def _wait_until_replaced(replica: Gantry, victim: int) -> None:
@@ -209,20 +248,19 @@ def _wait_until_replaced(replica: Gantry, victim: int) -> None:
 
 
 async def test_soak_keeps_memory_descriptors_and_tasks_flat(pair: Cluster, tmp_path: Path) -> None:
-    topic = await create_topic(pair.broker, "soak")
+    topic, brokers = await _topic_of(pair, "soak")
     with _fleet(pair, tmp_path) as fleet:
-        load = Load(fleet.address, topic)
+        load = Load(fleet.address, topic, brokers)
         samples: list[list[dict[str, float]]] = []
-        async with anyio.create_task_group() as tasks:
-            for protocol in ("remoting", "grpc") * 3:
-                tasks.start_soon(load.send, protocol, 0.02)
+        async with load.running(PROTOCOLS * 3, pause=0.02):
             end = time.monotonic() + _SOAK
             while time.monotonic() < end:
                 await anyio.sleep(min(5.0, _SOAK / 12))
                 samples.append(await anyio.to_thread.run_sync(lambda: [_usage(port) for port in fleet.metrics]))
-            load.stopped = True
-        lost = await load.lost([("broker-a", pair.broker)], queues=1)
-        assert (lost, load.failures.total()) == (set(), 0)
+        lost = await load.lost()
+        figure(f"soak of {_SOAK:.0f} s: {load}; {len(lost)} lost")
+        assert (lost, load.failures) == (set(), {})
+        assert [load.duplicates(protocol) for protocol in PROTOCOLS] == [0, 0]
         third = len(samples) // 3
         for number in range(REPLICAS):
             for name, (share, absolute) in _FLAT.items():
@@ -230,7 +268,6 @@ async def test_soak_keeps_memory_descriptors_and_tasks_flat(pair: Cluster, tmp_p
                 early, late = max(values[third : 2 * third]), max(values[2 * third :])
                 figure(f"soak of {_SOAK:.0f} s, replica {number}, {name}: {early:,.0f}, at the end {late:,.0f}")
                 assert late <= early * (1 + share) + absolute, (name, values)
-        figure(f"soak: {len(load.acknowledged)} sends, none failed or lost")
 
 
 def _usage(port: int) -> dict[str, float]:

@@ -56,11 +56,13 @@ class Consumer:
         coverage.saw(self.address, name)
         return await getattr(self.stub, name)(request, metadata=self.metadata, timeout=TIMEOUT)
 
-    def request(self, *, invisible: float = 30, wait: float = 5, queue: int = -1, **fields: Any) -> Any:
+    def request(
+        self, *, invisible: float = 30, wait: float = 5, queue: int = -1, broker: str = BROKER, **fields: Any
+    ) -> Any:
         """Return a ReceiveMessageRequest; that of a push consumer with auto_renew."""
         request = pb.ReceiveMessageRequest(
             group=self.group,
-            message_queue=self.queue(queue),
+            message_queue=self.queue(queue, broker),
             batch_size=fields.pop("batch_size", 32),
             long_polling_timeout=seconds(wait),
             **fields,
