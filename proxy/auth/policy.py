@@ -1,8 +1,9 @@
 """Users, groups and policies, in the terms of RocketMQ's ACL 2.0. Pure."""
 
 import hmac
+import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 from ipaddress import ip_address
@@ -144,6 +145,7 @@ class User:
         password: hash of the password for the HTTP API; None if the secret of the signatures is the password.
         certificates: names in client certificates that stand for the user: `CN=…,O=…`, `dns:…`, `email:…`, `uri:…`,
             `ip:…`, `sha256:…`.
+        expires: when the user is to be disabled, in seconds since 1970.
         exempt: sources whose requests in the user's name need neither signature nor permission (ACL 1.0).
     """
 
@@ -154,6 +156,7 @@ class User:
     role: Role = Role.NORMAL
     groups: frozenset[str] = frozenset()
     enabled: bool = True
+    expires: float = math.inf
     policies: tuple[Policy, ...] = ()
     certificates: tuple[str, ...] = ()
     exempt: "AddressPatterns | None" = None
@@ -202,11 +205,24 @@ _NO_GROUPS: Mapping[str, Group] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """All users and groups of a source. exempt: sources whose requests need no credential (ACL 1.0)."""
+    """All users and groups of a source.
+
+    exempt: sources whose requests need no credential (ACL 1.0). next_expiry: when the next user expires, who is to be
+    disabled then, in seconds since 1970.
+    """
 
     users: Mapping[str, User] = field(default_factory=lambda: _NO_USERS)
     groups: Mapping[str, Group] = field(default_factory=lambda: _NO_GROUPS)
     exempt: AddressPatterns | None = None
+    next_expiry: float = math.inf
+
+    def at(self, now: float) -> "Directory":
+        """Return the directory at a time, in seconds since 1970: users who have expired are disabled."""
+        users = {
+            name: replace(user, enabled=False) if user.expires <= now else user for name, user in self.users.items()
+        }
+        next_expiry = min((user.expires for user in users.values() if user.expires > now), default=math.inf)
+        return replace(self, users=users, next_expiry=next_expiry)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Users and policies in files, which are loaded again when they change."""
 
 import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -41,16 +42,25 @@ class FileSource:
         """Load the files again if they have changed; an unusable version is logged, and the former remains."""
         stamp = await anyio.to_thread.run_sync(self._read_stamp)
         if stamp == self._stamp:
-            return False
+            return self._expire()
         self._stamp = stamp
         try:
             self._stamp, self.directory = await anyio.to_thread.run_sync(self._load)
         except AuthError as error:
             self.error = str(error)
             _log.error("changed users and policies are not usable, the former remain in force: %s", error)
-            return False
+            return self._expire()
         self.error = None
         _log.info("loaded %d users from %s", len(self.directory.users), self._path)
+        return True
+
+    def _expire(self) -> bool:
+        """Disable the users who have expired; return whether there are some."""
+        now = time.time()
+        if now < self.directory.next_expiry:
+            return False
+        self.directory = self.directory.at(now)
+        _log.info("users of %s have expired", self._path)
         return True
 
     def _files(self) -> list[Path]:

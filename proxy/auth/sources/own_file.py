@@ -3,6 +3,7 @@
     [users.alice]
     secret = "…"                      # of the signatures of clients
     security_token = "…"              # optional: that of temporary credentials, which clients send beside
+    expires = 2030-01-31T12:00:00Z    # optional: when the user is disabled
     password = "scrypt:…"             # optional: hash of a password for the HTTP API
     groups = ["billing"]
 
@@ -17,11 +18,13 @@ A policy may also have `effect = "deny"` and `sources`, networks. `secret` and `
 (`proxy.auth.encryption`).
 """
 
+import math
+import time
 import tomllib
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Protocol
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
 from proxy.auth.passwords import PasswordHash
 from proxy.auth.policy import (
@@ -108,6 +111,7 @@ class UserTable(_Owner):
     password: str | None = Field(None, repr=False)
     groups: Texts = Field([])
     enabled: bool = True
+    expires: AwareDatetime | None = None
     certificates: Texts = Field([])
 
     @field_validator("password")
@@ -116,6 +120,11 @@ class UserTable(_Owner):
         if text is not None:
             PasswordHash(text)
         return text
+
+    @property
+    def expiry(self) -> float:
+        """When the user expires, in seconds since 1970."""
+        return math.inf if self.expires is None else self.expires.timestamp()
 
 
 class UsersFile(_Table):
@@ -152,7 +161,7 @@ def parse(texts: list[tuple[str, str]], cipher: Cipher | None = None) -> Directo
     unknown = {(user.name, group) for user in users.values() for group in user.groups - groups.keys()}
     for user_name, group_name in sorted(unknown):
         raise ValueError(f"{users[user_name].origin}: users.{user_name}: there is no group {group_name!r}")
-    return Directory(users, groups)
+    return Directory(users, groups).at(time.time())
 
 
 def read(file: str, text: str) -> UsersFile:
@@ -185,6 +194,7 @@ def _user(name: str, table: UserTable, file: str, cipher: Cipher | None) -> User
         role=table.role,
         groups=frozenset(table.groups),
         enabled=table.enabled,
+        expires=table.expiry,
         policies=_policies(table, f"{file}: users.{name}"),
         certificates=tuple(table.certificates),
         origin=file,

@@ -32,6 +32,7 @@ Ask = Callable[[RequestCode, Mapping[str, str], bytes], Awaitable[bytes]]
 _SUBJECT = "User:"
 _NO_PASSWORDS = "brokers keep no hashed passwords; only Gantry's own users file does"
 _NO_TOKENS = "brokers keep no security tokens; only Gantry's own users file does"
+_NO_EXPIRY = "brokers' users do not expire; only those of Gantry's own users file do"
 _ROLES = {Role.NORMAL: UserType.NORMAL, Role.SUPER: UserType.SUPER}
 
 
@@ -80,6 +81,8 @@ class BrokersStore:
             raise StoreError(_NO_PASSWORDS)
         if user.security_token is not None:
             raise StoreError(_NO_TOKENS)
+        if user.expires is not None:
+            raise StoreError(_NO_EXPIRY)
         if user.name.startswith(GROUP_PREFIX) or user.groups:
             raise StoreError("brokers keep no groups; only Gantry's own users file does")
         info = UserInfo(user.name, secret, _user_type(user.role), UserStatus.ENABLE)
@@ -92,6 +95,8 @@ class BrokersStore:
             raise StoreError(_NO_PASSWORDS)
         if change.security_token is not None:
             raise StoreError(_NO_TOKENS)
+        if change.expires is not None:
+            raise StoreError(_NO_EXPIRY)
         if change.groups is not None:
             raise StoreError("brokers keep no groups; only Gantry's own users file does")
         await self._user(name)

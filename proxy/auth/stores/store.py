@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from datetime import datetime
+from typing import Literal, Protocol
 
 from proxy.auth.decision import Decision, decide
 from proxy.auth.policy import Directory, Pattern, Role, format_actions, parse_actions
@@ -27,13 +28,14 @@ class NotInStore(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class UserEntry:
-    """A user, or a group if the name begins with `@`. policies: their number."""
+    """A user, or a group if the name begins with `@`. policies: their number. expires: ISO 8601."""
 
     user: str
     role: Role
     groups: tuple[str, ...]
     enabled: bool
     policies: int
+    expires: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class NewUser:
     """A user or group to be created.
 
     secret: None to generate one, unless there is a password. password: for the HTTP API only; its hash is stored.
-    security_token: of temporary credentials.
+    security_token, expires: of temporary credentials.
     """
 
     name: str
@@ -62,11 +64,12 @@ class NewUser:
     secret: str | None = field(default=None, repr=False)
     password: str | None = field(default=None, repr=False)
     security_token: str | None = field(default=None, repr=False)
+    expires: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class UserChange:
-    """Changes of a user; None leaves a value as it is. security_token: "" to remove it."""
+    """Changes of a user; None leaves a value as it is. security_token, expires: "" to remove it."""
 
     role: Role | None = None
     groups: tuple[str, ...] | None = None
@@ -74,6 +77,7 @@ class UserChange:
     secret: str | None = field(default=None, repr=False)
     password: str | None = field(default=None, repr=False)
     security_token: str | None = field(default=None, repr=False)
+    expires: datetime | Literal[""] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +134,6 @@ def explain(sources: Sequence[Source], user: str, action: str, resource: str, ad
     if found is None:
         return Decision(False, "no source has this user")
     if not found.enabled:
-        return Decision(False, f"the user is disabled ({found.origin})")
+        return Decision(False, f"the user is disabled or has expired ({found.origin})")
     principal = Principal(user, Method.SIGNATURE)
     return decide(grants(sources, principal), Permission(pattern.kind, pattern.name, (parsed,)), address)

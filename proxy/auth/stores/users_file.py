@@ -1,5 +1,6 @@
 """The users file as a store."""
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,8 +33,16 @@ class UsersFileStore:
         """Return all users, and then all groups."""
         with self._open() as editor:
             content = editor.content
+        now = time.time()
         users = [
-            UserEntry(name, user.role, tuple(user.groups), user.enabled, len(user.policies))
+            UserEntry(
+                name,
+                user.role,
+                tuple(user.groups),
+                user.enabled and user.expiry > now,
+                len(user.policies),
+                None if user.expires is None else user.expires.isoformat(),
+            )
             for name, user in sorted(content.users.items())
         ]
         return users + [
@@ -72,8 +81,8 @@ class UsersFileStore:
             else:
                 password = None if user.password is None else hash_password(user.password)
                 secret = editor.create_user(user.name, user.role, user.groups, user.secret, password)
-                if user.security_token is not None:
-                    editor.change_user(user.name, {"security_token": user.security_token})
+                added = {"security_token": user.security_token, "expires": user.expires}
+                editor.change_user(user.name, {key: value for key, value in added.items() if value is not None})
             editor.save()
         return secret if user.secret is None else None
 
@@ -92,6 +101,8 @@ class UsersFileStore:
             changes["password"] = hash_password(change.password)
         if change.security_token is not None:
             changes["security_token"] = change.security_token or None
+        if change.expires is not None:
+            changes["expires"] = change.expires or None
         with self._changed(name) as editor:
             editor.change_user(name, changes)
 

@@ -68,6 +68,7 @@ def _create_user(command: argparse.ArgumentParser) -> None:
     )
     _password_option(command)
     _token_option(command)
+    _expiry_option(command)
 
 
 def _password_option(command: argparse.ArgumentParser) -> None:
@@ -88,6 +89,14 @@ def _token_option(command: argparse.ArgumentParser, more: str = "") -> None:
     )
 
 
+def _expiry_option(command: argparse.ArgumentParser, more: str = "") -> None:
+    command.add_argument(
+        "--expires",
+        metavar="TIME",
+        help="when the user is disabled, such as 2030-01-31T12:00:00Z (users files only)" + more,
+    )
+
+
 def _update_user(command: argparse.ArgumentParser) -> None:
     _user(command)
     command.add_argument("--role", choices=("normal", "operator", "super"), help="new role")
@@ -97,6 +106,7 @@ def _update_user(command: argparse.ArgumentParser) -> None:
     command.add_argument("--secret-file", type=Path, metavar="FILE", help="file with the new secret key")
     _password_option(command)
     _token_option(command, "; '' to remove the present one")
+    _expiry_option(command, "; '' for never")
     command.add_argument("--enabled", action=argparse.BooleanOptionalAction, help="accept the user's requests, or not")
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 
 from proxy.auth.policy import Role
@@ -30,9 +31,16 @@ async def run(options: argparse.Namespace) -> int:
 
 
 def _print(users: Sequence[UserEntry], output: Output) -> None:
-    columns = ("user", "role", "groups", "enabled", "policies")
+    columns = ("user", "role", "groups", "enabled", "policies", "expires")
     rows = [
-        (user.user, user.role.value, ", ".join(user.groups), "yes" if user.enabled else "no", user.policies)
+        (
+            user.user,
+            user.role.value,
+            ", ".join(user.groups),
+            "yes" if user.enabled else "no",
+            user.policies,
+            user.expires or "",
+        )
         for user in users
     ]
     if output.json:
@@ -51,6 +59,7 @@ async def _create(store: Store, options: argparse.Namespace, output: Output) -> 
         secret=_read_secret(options.secret_file),
         password=_read_secret(options.password_file),
         security_token=_read_secret(options.security_token_file),
+        expires=_read_time(options.expires) if options.expires else None,
     )
     generated = await store.create(user)
     if output.json:
@@ -60,6 +69,16 @@ async def _create(store: Store, options: argparse.Namespace, output: Output) -> 
     if generated is not None:
         output.line("access key: ", name)
         output.line("secret key: ", generated)
+
+
+def _read_time(text: str) -> datetime:
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(f"--expires: {error}") from None
+    if time.tzinfo is None:
+        raise UsageError(f"--expires {text}: name the zone, as in 2030-01-31T12:00:00Z")
+    return time
 
 
 def _change(options: argparse.Namespace, action: str) -> UserChange:
@@ -72,11 +91,12 @@ def _change(options: argparse.Namespace, action: str) -> UserChange:
         secret=_read_secret(options.secret_file),
         password=_read_secret(options.password_file),
         security_token="" if options.security_token_file == Path() else _read_secret(options.security_token_file),
+        expires=_read_time(options.expires) if options.expires else options.expires,
     )
     if change == UserChange():
         raise UsageError(
-            "name a change: --role, --group, --secret-file, --password-file, --security-token-file, --enabled or "
-            "--no-enabled"
+            "name a change: --role, --group, --secret-file, --password-file, --security-token-file, --expires, "
+            "--enabled or --no-enabled"
         )
     return change
 

@@ -1,4 +1,6 @@
+import math
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,7 @@ from proxy.auth.policy import Role
 from proxy.auth.sources.files import FileSource
 from proxy.auth.sources.own_file import parse
 from proxy.auth.sources.source import AuthError
+from tests.proxy.fakes import Clock
 
 pytestmark = pytest.mark.anyio
 
@@ -61,6 +64,7 @@ def test_users_groups_and_policies_are_read(tmp_path: Path) -> None:
         ('[[users.alice.policies]]\nresources = ["*"]\nactions = ["Fly"]', "unknown action 'Fly'"),
         ('[[users.alice.policies]]\nresources = ["*"]\nactions = ["Pub"]\nsources = ["x"]', "not an IP network"),
         ('[users."a b"]', "users.a b"),
+        ("[users.alice]\nexpires = 2030-01-31T12:00:00", "users.alice.expires: Input should have timezone info"),
         ("[users", "users.toml: "),
     ],
 )
@@ -78,6 +82,35 @@ def test_a_file_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> No
     file.chmod(mode)
     with pytest.raises(AuthError, match="chmod 600"):
         FileSource("users file", file, parse)
+
+
+async def test_users_expire_even_if_the_file_is_damaged_since(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr("proxy.auth.sources.own_file.time.time", clock)
+    file = tmp_path / "users.toml"
+    expiry = datetime.fromtimestamp(clock.now + 60, UTC).isoformat()
+    users = source(file, USERS.replace("[users.alice]", f"[users.alice]\nexpires = {expiry}"))
+
+    def enabled() -> bool:
+        return users.directory.users["alice"].enabled
+
+    clock.now += 59
+    assert not await users.refresh()
+    assert enabled()
+    file.write_text("[users")
+    assert not await users.refresh()
+    clock.now += 1
+    assert await users.refresh()
+    assert not enabled()
+    assert not await users.refresh()
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_user_who_has_expired_is_disabled_at_the_start(tmp_path: Path, enabled: bool) -> None:
+    text = f"[users.alice]\nexpires = {2030 if enabled else 2020}-01-31T12:00:00+01:00"
+    directory = source(tmp_path / "users.toml", text).directory
+    assert directory.users["alice"].enabled == enabled
+    assert math.isfinite(directory.next_expiry) == enabled
 
 
 async def test_changes_are_loaded_and_an_invalid_change_is_not(tmp_path: Path) -> None:

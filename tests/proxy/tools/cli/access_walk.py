@@ -21,7 +21,8 @@ def walk(run: Run, directory: Path) -> None:
     assert (created.status, line["user"], line["done"], len(line["secret_key"])) == (0, "carol", "created", 32)
     assert run("users", "create", "carol").status == 1
     assert run("users", "update", "carol", "--secret-file", secret, "--role", "super").out == "user carol updated\n"
-    assert _user(run) == {"user": "carol", "role": "super", "groups": "", "enabled": "yes", "policies": 0}
+    shown = {"user": "carol", "role": "super", "groups": "", "enabled": "yes", "policies": 0, "expires": ""}
+    assert _user(run) == shown
     run("users", "update", "carol", "--role", "normal")
     assert run("users", "disable", "carol").status == 0
     assert _user(run)["enabled"] == "no"

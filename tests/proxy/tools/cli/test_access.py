@@ -124,6 +124,18 @@ def test_password_is_stored_as_a_hash(file: Path, tmp_path: Path, capsys: pytest
     assert user.password.verify("password-of-ops")
 
 
+def test_expiries_are_set_shown_and_removed(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert gantry(capsys, "users", "create", "alice", "--expires", "2020-01-31T12:00:00Z", "--file", file)[0] == 0
+    assert not parse([("users.toml", file.read_text())]).users["alice"].enabled
+    shown = orjson.loads(gantry(capsys, "users", "list", "--json", "--file", file)[1])
+    assert (shown["enabled"], shown["expires"]) == ("no", "2020-01-31T12:00:00+00:00")
+    assert gantry(capsys, "users", "update", "alice", "--expires", "", "--file", file)[0] == 0
+    assert parse([("users.toml", file.read_text())]).users["alice"].enabled
+    status, _, error = gantry(capsys, "users", "update", "alice", "--expires", "2030-01-31", "--file", file)
+    assert status != 0
+    assert "name the zone" in error
+
+
 def test_security_tokens_are_set_and_removed(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def token() -> str | None:
         return parse([("users.toml", file.read_text())]).users["alice"].security_token
