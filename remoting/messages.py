@@ -274,6 +274,16 @@ def encode_message(message: StoredMessage) -> bytes:
     return b"".join((start, message.body, tail))
 
 
+def encoded_size(message: StoredMessage) -> int:
+    """Return the number of bytes of a message as a record."""
+    topic, text = message.topic, message.properties
+    hosts = (":" in message.born_host[0]) | (":" in message.store_host[0]) << 1
+    topic_length = len(topic) if topic.isascii() else len(topic.encode())
+    text_length = len(text) if text.isascii() else len(text.encode())
+    lengths = 3 if topic_length <= _MAX_V1_TOPIC_LENGTH else 4
+    return _HEADS[hosts].size + len(message.body) + lengths + topic_length + text_length
+
+
 def _packed(ip: str) -> bytes:
     try:
         return inet_pton(AF_INET6 if ":" in ip else AF_INET, ip)

@@ -160,6 +160,7 @@ NEEDS: Mapping[int, Needs] = {
     _C.DELETE_SUBSCRIPTIONGROUP: Needs((_group(Action.DELETE, field="groupName"),)),
     _C.GET_CONSUME_STATS: Needs((_group(Action.GET),)),
     _C.INVOKE_BROKER_TO_RESET_OFFSET: Needs((_topic(Action.UPDATE), _group(Action.UPDATE, field="group"))),
+    _C.VIEW_BROKER_STATS_DATA: _CLUSTER,
     # For thread stacks `proxy.auth.resources` demands more.
     _C.GET_CONSUMER_RUNNING_INFO: Needs((_group(Action.GET),)),
     _C.CONSUME_MESSAGE_DIRECTLY: Needs((_group(Action.UPDATE),)),

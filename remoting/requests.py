@@ -370,6 +370,15 @@ _ROWS = (
         tool=True,
         rip55=False,
     ),
+    RequestSpec(
+        _C.VIEW_BROKER_STATS_DATA,
+        Action.GET,
+        _fields("statsName statsKey"),
+        topic=None,
+        repeatable=True,
+        tool=True,
+        rip55=False,
+    ),
     # Users and ACLs that the brokers keep (ACL 2.0).
     _auth(_C.AUTH_CREATE_USER, Action.CREATE, "username"),
     _auth(_C.AUTH_UPDATE_USER, Action.UPDATE, "username"),

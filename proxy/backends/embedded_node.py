@@ -98,7 +98,7 @@ class Node:
             "gantry_embedded_messages",
             "Messages that the embedded broker stored and delivered.",
             "direction",
-            broker.counts,
+            broker.statistics.counts,
         )
 
 

@@ -68,6 +68,30 @@ async def test_a_tools_requests_reach_a_client_behind_any_replica(
         assert absent.remark
 
 
+@covers(RequestCode.VIEW_BROKER_STATS_DATA)
+async def test_figures_of_a_topic_are_those_of_the_named_broker(cluster: Cluster, gantry: Gantry) -> None:
+    topic = await create_topic(cluster.broker, "figures")
+    figures = {"statsName": "TOPIC_PUT_NUMS", "statsKey": topic}
+    async with Client(gantry.address) as client, Client(cluster.broker) as tool:
+        absent = await client.ask(RequestCode.VIEW_BROKER_STATS_DATA, client.named(figures))
+        assert absent.code == ResponseCode.SYSTEM_ERROR
+        assert topic in (absent.remark or "")
+        for _ in range(3):
+            await client.send(topic, b"x")
+
+        async def counted() -> bool:
+            # Brokers take a sample every ten seconds.
+            reply = await client.get(RequestCode.VIEW_BROKER_STATS_DATA, client.named(figures))
+            return bool(json(reply)["statsMinute"]["sum"] == 3)
+
+        await wait_until(counted, "a sample")
+        direct = json(await tool.get(RequestCode.VIEW_BROKER_STATS_DATA, figures))
+        assert direct["statsMinute"]["sum"] == 3
+        assert direct["statsMinute"]["tps"] > 0
+        unknown = await client.ask(RequestCode.VIEW_BROKER_STATS_DATA, {**figures, "bname": "nobody"})
+        assert unknown.code != ResponseCode.SUCCESS
+
+
 @covers(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT)
 async def test_a_brokers_resets_and_offset_requests_reach_its_clients(cluster: Cluster, gantry: Gantry) -> None:
     topic, group = await create_topic(cluster.broker, "reset"), unique("group")

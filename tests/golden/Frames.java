@@ -197,6 +197,11 @@ public final class Frames {
         write(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, reset, null);
 
         write(RequestCode.GET_BROKER_CLUSTER_INFO, null, null);
+
+        ViewBrokerStatsDataRequestHeader figures = new ViewBrokerStatsDataRequestHeader();
+        figures.setStatsName("TOPIC_PUT_NUMS");
+        figures.setStatsKey("topic");
+        write(RequestCode.VIEW_BROKER_STATS_DATA, figures, null);
         users();
         acls();
     }

@@ -85,7 +85,9 @@ def test_hosts_may_have_different_families(mixed: dict[str, tuple[str, int]]) ->
 
 @given(st.lists(STORED, max_size=4))
 def test_encode_then_decode_returns_the_same_messages(stored: list[StoredMessage]) -> None:
-    assert messages.decode_messages(b"".join(map(messages.encode_message, stored))) == stored
+    records = list(map(messages.encode_message, stored))
+    assert messages.decode_messages(b"".join(records)) == stored
+    assert list(map(messages.encoded_size, stored)) == list(map(len, records))
 
 
 @given(STORED)

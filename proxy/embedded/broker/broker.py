@@ -29,6 +29,7 @@ from proxy.embedded.broker.offsets import Offsets
 from proxy.embedded.broker.pop_checkpoints import Checkpoints
 from proxy.embedded.broker.request import Answer, Reply, Request, java_bool
 from proxy.embedded.broker.settings import BrokerSettings
+from proxy.embedded.broker.statistics import Statistics
 from proxy.embedded.broker.topics import Topics
 from proxy.embedded.broker.transactions import Transactions
 from proxy.embedded.broker.user_table import Users
@@ -37,7 +38,7 @@ from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError, UnsupportedRequest
-from remoting.messages import StoredMessage
+from remoting.messages import StoredMessage, encoded_size
 from remoting.tasks import isolated
 
 _log = logging.getLogger("gantry.embedded")
@@ -112,8 +113,7 @@ class Broker:
         self._unlocks = [(at, key) for at, key in self.fifo_locks.locked(now)]
         heapq.heapify(self._unlocks)
         self._next_sweep = now + _SWEEP_INTERVAL
-        # Messages stored and delivered since the start.
-        self.counts = {"put": 0, "got": 0}
+        self.statistics = Statistics(settings.cluster, now)
         # Called with the protocol of the request, the group and the original topic of each dead letter.
         self.on_dead_letter: Callable[[str, str, str], None] = lambda protocol, group, topic: None
 
@@ -238,7 +238,7 @@ class Broker:
 
     def message_appended(self, message: StoredMessage) -> None:
         """Count a message that is in its queue, and wake its polls at the end of the request or tick."""
-        self.counts["put"] += 1
+        self.statistics.add_stored(message.topic, encoded_size(message), self.now)
         if self.waiting_pulls.total or self.waiting_pops.total or self.waiting_notifications.total:
             self._appended.append(message)
 

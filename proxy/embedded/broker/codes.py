@@ -7,7 +7,6 @@ class ToolCode(IntEnum):
     """Requests of operators' tools to a broker or a name server. Names and numbers are RocketMQ's."""
 
     UPDATE_AND_CREATE_TOPIC_LIST = 18
-    GET_BROKER_CONFIG = 26
     GET_BROKER_RUNTIME_INFO = 28
     GET_ALL_CONSUMER_OFFSET = 43
     PUT_KV_CONFIG = 100

@@ -107,6 +107,7 @@ def delete_topic(broker: Broker, request: Request) -> Answer:
                 broker.store.drop_topic(topic)
                 broker.offsets.drop_topic(topic)
                 broker.fifo_locks.drop(topic=topic)
+                broker.statistics.drop_topic(topic)
     return broker.when_durable(commands.success())
 
 

@@ -97,7 +97,6 @@ def pop_messages(broker: Broker, request: Request) -> Answer:
     )
     _take(broker, state, queue_id)
     if state.records:
-        broker.counts["got"] += len(state.records)
         if state.remaining > 0:
             broker.wake(topic.name, group.name, queue_id)
         return broker.when_durable(commands.response(0, _fields(state), b"".join(state.records), Status.FOUND))
@@ -263,6 +262,7 @@ def _count(state: _PopState, topic: str, queue_id: int, lock: FifoLock) -> None:
 
 
 def _add(broker: Broker, state: _PopState, topic: str, queue_id: int, offset: int, fetched: Fetched) -> None:
+    broker.statistics.add_delivered(topic, state.group.name, fetched.records, state.time)
     key = (retry_of(topic), queue_id)
     state.starts[key] = offset
     state.offsets[key] = fetched.offsets

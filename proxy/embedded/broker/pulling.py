@@ -56,7 +56,7 @@ def pull(broker: Broker, request: Request) -> Answer:
         broker.waiting_pulls.add((topic.name, queue_id), poll)
         return poll.reply
     broker.offsets.set_pulled(topic.name, group.name, queue_id, fetched.next_offset)
-    broker.counts["got"] += len(fetched.records)
+    broker.statistics.add_delivered(topic.name, group.name, fetched.records, request.now)
     return commands.response(code, _fields(fetched, topic, group), b"".join(fetched.records), fetched.status)
 
 

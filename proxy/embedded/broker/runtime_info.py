@@ -5,15 +5,16 @@ import dataclasses
 import orjson
 
 from proxy.embedded.broker.broker import Broker
+from proxy.embedded.broker.errors import Refused
 from proxy.embedded.broker.request import Answer, Request
 from remoting import command as commands
-from remoting.codes import OWN_VERSION, version_text
+from remoting.codes import OWN_VERSION, ResponseCode, version_text
 
 
 def runtime(broker: Broker, request: Request) -> Answer:
     """GET_BROKER_RUNTIME_INFO: return a KVTable with the keys that tools read."""
     uptime = max(request.now - broker.started, 1) / 1000
-    put, got = broker.counts["put"], broker.counts["got"]
+    put, got = broker.statistics.counts["put"], broker.statistics.counts["got"]
     table = {
         "brokerVersion": str(OWN_VERSION),
         "brokerVersionDesc": f"V{version_text(OWN_VERSION).replace('.', '_')}",
@@ -71,6 +72,15 @@ def config(broker: Broker, _: Request) -> Answer:
     ]
     lines += [f"{item.name}={getattr(settings, item.name)}" for item in dataclasses.fields(settings)]
     return commands.success({"version": "{}"}, "\n".join(lines).encode() + b"\n")
+
+
+def statistics(broker: Broker, request: Request) -> Answer:
+    """VIEW_BROKER_STATS_DATA: return the figures of one topic, group or cluster as a BrokerStatsData."""
+    name, key = request.text("statsName"), request.text("statsKey")
+    figures = broker.statistics.figures(name, key, request.now)
+    if figures is None:
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"the broker has no statistics {name} of {key}")
+    return commands.success(body=orjson.dumps(figures))
 
 
 def clean(_: Broker, __: Request) -> Answer:

@@ -16,7 +16,7 @@ from remoting import messages, properties
 from remoting.codes import ResponseCode
 from remoting.errors import InvalidRequest, RemotingError
 from remoting.ids import OffsetMessageId, RecallHandle
-from remoting.messages import StoredMessage, SysFlag
+from remoting.messages import StoredMessage, SysFlag, encoded_size
 from remoting.names import RETRY_PREFIX
 from remoting.properties import MessageType
 from remoting.requests import SEND_FIELD_NAMES
@@ -265,7 +265,8 @@ def send_back(broker: Broker, request: Request) -> Answer:
         reconsume_times=message.reconsume_times + 1,
         prepared_transaction_offset=0,
     )
-    broker.pipeline.append(retry, pairs, request.now)
+    stored = broker.pipeline.append(retry, pairs, request.now)
+    broker.statistics.add_sent_back(pairs[properties.RETRY_TOPIC], group.name, encoded_size(stored), request.now)
     if dead:
         origin = request.fields.get("originTopic") or pairs[properties.RETRY_TOPIC]
         broker.dead_lettered(request.channel, group.name, origin)

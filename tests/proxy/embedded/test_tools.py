@@ -213,7 +213,7 @@ async def test_runtime_info_and_config_are_reported(harness: BrokerHarness) -> N
     table = orjson.loads(harness.get(ToolCode.GET_BROKER_RUNTIME_INFO).body)["table"]
     assert (table["msgPutTotalTodayNow"], table["msgGetTotalTodayNow"]) == ("1", "1")
     assert table["brokerVersionDesc"].startswith("V5")
-    assert b"brokerName=broker-a\n" in harness.get(ToolCode.GET_BROKER_CONFIG).body
+    assert b"brokerName=broker-a\n" in harness.get(RequestCode.GET_BROKER_CONFIG).body
     assert harness.ask(4711).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 

@@ -50,7 +50,7 @@ async def test_written_message_is_read_back(tmp_path: Path) -> None:
 
 def stored(app: App) -> int:
     """Return the messages that the embedded broker has stored."""
-    return app.backend.broker.counts["put"]  # type: ignore[union-attr]
+    return app.backend.broker.statistics.counts["put"]  # type: ignore[union-attr]
 
 
 async def test_group_with_offsets_is_known(tmp_path: Path) -> None:
