@@ -180,11 +180,23 @@ def _spark(options: argparse.Namespace) -> "Iterator[SparkSession]":
         memory=options.memory,
         options=dict(options.option),
         quiet=not options.verbose,
+        brief=is_small(getattr(options, "records", None)),
     )
     try:
         yield spark
     finally:
         spark.stop()
+
+
+# Bytes of records up to which a job ends before thorough compilation of its code pays.
+_SMALL = 200_000_000
+
+
+def is_small(records: str | None) -> bool:
+    """Return whether records are a small directory of this machine."""
+    if records is None or "://" in records or not Path(records).is_dir():
+        return False
+    return sum(path.stat().st_size for path in Path(records).rglob("*.parquet")) <= _SMALL
 
 
 # The arguments.

@@ -19,6 +19,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
+from analytics.local_counts import FileCounts, local_counts
 from analytics.schema import struct, table
 
 # Retention may remove a file while it is read.
@@ -92,7 +93,11 @@ def read(
     if not paths:
         return Records(listed.limit(0))
     chosen = listed if len(paths) == len(everything) else _load(spark, base, schema, sorted(paths))
-    answers = _row_counts(chosen, thorough)
+    # Only Spark decodes every column as the jobs do.
+    answers = {} if thorough else local_counts((path, partition_begin(path)) for path in sorted(paths))
+    rest = sorted(paths - answers.keys())
+    if rest:
+        answers |= _row_counts(_load(spark, base, schema, rest) if answers else chosen, thorough)
     skipped = tuple(
         Skipped(path, reason)
         for path in sorted(paths - answers.keys())
@@ -185,25 +190,13 @@ def _aware(time: datetime) -> datetime:
     return time.astimezone(UTC)
 
 
-@dataclass(slots=True)
-class _FileCounts:
-    """Rows of one file by schema version, without its strays; rows of another hour than the file's directory."""
-
-    versions: Counter[int] = field(default_factory=Counter)
-    strays: int = 0
-
-    @property
-    def rows(self) -> int:
-        return self.versions.total() + self.strays
-
-
 def _is_stray() -> Column:
     """Return whether a row lies in another hour than its directory's. Without partition columns none is."""
     in_place = (f.to_date("time") == f.col("date")) & (f.hour("time") == f.col("hour"))
     return f.col("date").isNotNull() & f.col("hour").isNotNull() & ~f.coalesce(in_place, f.lit(False))
 
 
-def _row_counts(frame: DataFrame, thorough: bool) -> dict[str, _FileCounts]:
+def _row_counts(frame: DataFrame, thorough: bool) -> dict[str, FileCounts]:
     """Count rows for every readable file.
 
     A file with damaged pages has fewer rows than its footer declares; it is left out if all pages are read.
@@ -218,9 +211,9 @@ def _row_counts(frame: DataFrame, thorough: bool) -> dict[str, _FileCounts]:
         .agg(f.count(f.lit(1)).alias("rows"), f.count_if(_is_stray()).alias("strays"), decoded.alias("decoded"))
         .collect()
     )
-    answers: dict[str, _FileCounts] = {}
+    answers: dict[str, FileCounts] = {}
     for row in rows:
-        counts = answers.setdefault(_normalized(row.path), _FileCounts())
+        counts = answers.setdefault(_normalized(row.path), FileCounts())
         counts.versions[row.schema or 0] += row.rows - row.strays
         counts.strays += row.strays
     if not thorough:

@@ -49,21 +49,26 @@ def session(
     memory: str = "2g",
     options: Mapping[str, str] | None = None,
     quiet: bool = False,
+    brief: bool = False,
 ) -> SparkSession:
     """Create or return the session.
 
     master: any Spark master; None: as spark-submit sets it. memory: of the driver, for a local master; it has no effect
     once a JVM runs. options: further Spark settings, which win. quiet: show only errors of Spark, from the first line
-    on if this call starts the JVM. Raises OSError, if quiet, where Java is missing.
+    on if this call starts the JVM. brief: for a job of a minute or two on one machine, whose JVM should compile quickly
+    rather than thoroughly; a user's extraJavaOptions turn it off. Raises OSError, if quiet, where Java is missing.
     """
     settings = dict(_ALWAYS)
     if master is not None:
         settings["spark.master"] = master
         if master.startswith("local"):
             settings |= _local(memory)
-    if quiet and _LOGGING.is_file():
-        # defaultJavaOptions come before a user's extraJavaOptions.
-        settings["spark.driver.defaultJavaOptions"] = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+    java = [f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"] if quiet and _LOGGING.is_file() else []
+    if brief:
+        java += brief_options(master, options or {})
+    if java:
+        # They come before a user's extraJavaOptions.
+        settings["spark.driver.defaultJavaOptions"] = " ".join(java)
     settings |= {"spark.app.name": name, **dict(options or {})}
     if quiet and SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
         conf = SparkConf().setAll(list(settings.items()))
@@ -75,6 +80,15 @@ def session(
     if quiet:
         spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def brief_options(master: str | None, options: Mapping[str, str]) -> list[str]:
+    """Return the JVM's options for a brief job: none on a cluster, or beside a user's own."""
+    local = master is not None and master.startswith("local")
+    if not local or "spark.driver.extraJavaOptions" in options:
+        return []
+    # Each method is compiled once: a report of a million requests spends most of its time in code that runs briefly.
+    return ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
 
 
 def _launch(conf: SparkConf) -> Any:

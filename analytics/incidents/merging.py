@@ -53,15 +53,19 @@ def incidents(findings: Sequence[Finding], total: float) -> list[Incident]:
 
 
 def _related(one: Finding, other: Finding) -> bool:
+    if one.kind == other.kind == "bad_rollout":
+        # Also hours apart: a fault of a whole replica between may have taken the events of its time.
+        return _version(one) == _version(other)
     if one.start > other.end + _SLACK or other.start > one.end + _SLACK:
         return False
     if _scope(one) == _scope(other) and (one.kind == other.kind or not _same_family(one, other)):
         return True
-    if one.kind == other.kind == "bad_rollout":
-        return _version(one) == _version(other) and abs(one.start - other.start) <= 3 * 3600
     if _overlap(one, other) < 0.4 or _same_family(one, other) or not _contains(one, other):
         return False
     wide, narrow = (one, other) if _is_wide(one) else (other, one)
+    if narrow.kind == "bad_rollout" and narrow.facts.get("symptom") != wide.facts.get("symptom"):
+        # A version that fails is no consequence of a slow replica.
+        return not _is_wide(wide)
     return not _is_wide(wide) or _is_wide(narrow) or _follows(narrow, wide)
 
 

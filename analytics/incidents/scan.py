@@ -110,7 +110,7 @@ def scan(
             others[without] = False
             return _best(name, rest, codes[name], others, exposure, limits)
 
-        best = clusters[likeliest]
+        best = _widened(clusters[likeliest], clusters.get("topic"), limits)
         if likeliest in _CONTRASTED:
             best = _part(best, [each for name, each in clusters.items() if name not in _CONTRASTED], again)
         kept[best.events.index] = False
@@ -151,6 +151,23 @@ def _part(wide: Cluster, narrow: Sequence[Cluster], again: Callable[[pd.Index], 
 _LEAST_PART, _MOST_PART, _SAME_TIME = 0.2, 0.8, 0.6
 
 
+def _widened(narrow: Cluster, topic: Cluster | None, limits: Limits) -> Cluster:
+    """Return the topic's cluster in place of one broker's part of it, if the topic has it at other brokers too.
+
+    A topic's requests include polls, which name no broker and rarely fail: the same events look likelier at a broker.
+    """
+    if topic is None or "broker" not in narrow.scope or narrow.scope.get("topic") != topic.scope["topic"]:
+        return narrow
+    periods = narrow.events["t"]
+    others = topic.events.drop(narrow.events.index, errors="ignore")
+    common = others[others["t"].between(periods.min(), periods.max())]
+    return topic if common["n"].sum() >= max(limits.events, _ELSEWHERE * narrow.bad) else narrow
+
+
+# Least events at other brokers, as a share of those at one broker, of an incident of the whole topic.
+_ELSEWHERE = 0.25
+
+
 # Of equally likely scopes, the one that an operator would name.
 _PREFERENCE = {"broker": 1.01, "replica": 1.01, "topic": 1.008, "grp": 1.006, "topic+broker": 1.004, "client": 1.002}
 
@@ -174,7 +191,9 @@ def _best(
     bad = np.bincount(flat, amount[inside], rows.size * exposure.periods).reshape(rows.size, exposure.periods)
     total = counts[rows]
     common = amount[kept].sum() / max(exposure.all, 1.0)
-    start, end, usual = _spans(bad, total, max(common, limits.floor), limits)
+    # A version that is bad from its first request on has no usual share of its own.
+    new = (total[:, :_NEW].sum(axis=1) == 0) & (name == "sdk")
+    start, end, usual = _spans(bad, total, max(common, limits.floor), limits, new)
     span = np.arange(exposure.periods)
     mask = (span >= start[:, None]) & (span < end[:, None])
     seen, requests = (bad * mask).sum(axis=1), (total * mask).sum(axis=1)
@@ -212,10 +231,17 @@ def _best(
     )
 
 
-def _spans(bad: Array, total: Array, common: float, limits: Limits) -> tuple[Array, Array, Array]:
-    """Return start and end of each row's worst span, and the usual share outside of it."""
+# Periods at the beginning of the records in which a new version has no requests: an hour.
+_NEW = 12
+
+
+def _spans(bad: Array, total: Array, common: float, limits: Limits, new: Array) -> tuple[Array, Array, Array]:
+    """Return start and end of each row's worst span, and the usual share outside of it. new: rows whose own share says
+    nothing about the usual one.
+    """
     prior = 200.0
     usual = (bad.sum(axis=1) + prior * common) / (total.sum(axis=1) + prior)
+    usual = np.where(new, common, usual)
     start, end = np.zeros(len(bad), int), np.zeros(len(bad), int)
     span = np.arange(bad.shape[1])
     factor = np.full((len(bad), 1), limits.factor)

@@ -67,8 +67,11 @@ DIMENSIONS: tuple[tuple[str, ...], ...] = (
     ("client",),
 )
 SEPARATOR = "\x1f"
+# Periods for which a bound of slow requests is estimated, and the least number of requests in them; how far the bound
+# of all may lie above the usual one of these.
+_BLOCK, _BLOCK_ROWS, _ABOVE_BLOCKS = 72, 30, 1.25
 # A slow request takes two and a half standard deviations (of the logarithm) longer than the median, estimated from
-# median and upper quartile, which long incidents do not move; at least twice, at most eight times as long.
+# median and upper quartile; at least twice, at most eight times as long.
 _SLOW = "p50 * LEAST(8.0, GREATEST(2.0, POWER(p75 / GREATEST(p50, 1.0), 3.7)))"
 
 
@@ -124,9 +127,17 @@ FROM requests GROUP BY GROUPING SETS ({sets})"""
 
 def _events() -> str:
     branch = "SELECT '{0}' AS event, t, " + _ALL + ", {1} AS amount FROM {2} WHERE {3}"
-    usual = f"""(SELECT code AS c, topic AS tp, {_SLOW} AS bound FROM (
-  SELECT code, topic, PERCENTILE_APPROX(latency, 0.5) AS p50, PERCENTILE_APPROX(latency, 0.75) AS p75
-  FROM requests WHERE {_TIMED} AND topic IS NOT NULL GROUP BY code, topic))"""
+    # Little above the median of the bounds of each six hours: a version or a fault that slows a part of the sends for
+    # long does not make slow sends usual.
+    usual = f"""(SELECT code AS c, topic AS tp,
+  LEAST({_ABOVE_BLOCKS} * PERCENTILE_APPROX(CASE WHEN of_all = 0 AND k >= {_BLOCK_ROWS} THEN bound END, 0.5),
+    MAX(CASE WHEN of_all = 1 THEN bound END)) AS bound
+  FROM (SELECT code, topic, of_all, k, {_SLOW} AS bound FROM (
+    SELECT code, topic, GROUPING(block) AS of_all, COUNT(*) AS k,
+      PERCENTILE_APPROX(latency, 0.5) AS p50, PERCENTILE_APPROX(latency, 0.75) AS p75
+    FROM (SELECT code, topic, latency, CAST(FLOOR(t / {_BLOCK}.0) AS BIGINT) AS block FROM requests
+      WHERE {_TIMED} AND topic IS NOT NULL) GROUP BY GROUPING SETS ((code, topic), (code, topic, block))))
+  GROUP BY code, topic)"""
     slow = f"requests JOIN {usual} ON code = c AND topic = tp"
     branches = (
         branch.format("failed", "w", "requests", "NOT ok"),

@@ -4,7 +4,7 @@ import io
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
@@ -26,7 +26,7 @@ from analytics.jobs.place import Place, place
 from analytics.report import page
 from analytics.report.explorer import explorer
 from analytics.report.page import Origin
-from analytics.report.sections import POLLS, Section, Traffic, sections
+from analytics.report.sections import POLLS, Section, Traffic, period, sections
 from analytics.transforms import latency, rollup
 from analytics.transforms.periods import zone_name
 from proxy.traffic_rules.model import RuleFile
@@ -116,18 +116,21 @@ def _traffic(found: Mapping[str, records.Records], root: str, order: Order) -> I
             raise records.NoRecords(
                 f"there are no records of requests in {root}" + within(order.since, order.until), skipped
             )
-        cells = keep(rollup.rollup(requests, rollup.CELL, "5 minutes"))
+        start, end = (span[name].astimezone(UTC) for name in ("start", "end"))
+        every = "5 minutes" if period(start, end) == "5 minutes" else _step(order.zone, start, end)
+        cells = keep(rollup.rollup(requests, rollup.SUBJECT, every))
+        clients = rollup.rollup(requests, rollup.CLIENT, "1 hour", latency=False)
         connections = keep(found["connections"].frame)
         # DuckDB needs no second pass of Spark over the records, where it can read them.
         local = local_tables(root, order.since, order.until)
         summed = by_spark(requests, connections) if local is None else local[0]
         incidents = mutes.applied(detect(summed), order.mutes)
-        start, end = (span[name].astimezone(UTC) for name in ("start", "end"))
-        traffic = Traffic(
+        yield Traffic(
             requests,
             connections,
             keep(found["members"].frame),
             cells,
+            clients,
             incidents,
             summed,
             start,
@@ -136,9 +139,6 @@ def _traffic(found: Mapping[str, records.Records], root: str, order: Order) -> I
             order.facts,
             order.rules,
         )
-        if traffic.every != "5 minutes":
-            traffic = replace(traffic, cells=keep(rollup.rollup(cells, rollup.CELL, _step(order.zone, start, end))))
-        yield traffic
     finally:
         for frame in kept:
             frame.unpersist()
@@ -154,12 +154,13 @@ def _tiles(traffic: Traffic) -> list[tuple[str, str]]:
     sums = (
         traffic.cells.agg(
             *(f.sum(name).alias(name) for name in ("requests", "errors", "messages")),
-            *(f.size(f.collect_set(name)).alias(name) for name in ("topic", "group", "client_id")),
+            *(f.count_distinct(name).alias(name) for name in ("topic", "group")),
         )
         .toArrow()
         .to_pylist()[0]
     )
     asked = traffic.cells.where(~f.col("code").isin(*POLLS))
+    clients = traffic.tables.totals[traffic.tables.totals["dimension"] == "client"]
     p99 = latency.latency(asked, by=(), every=None).select("p99_us").toArrow().to_pylist()[0]
     return [
         ("requests", _short(sums["requests"])),
@@ -168,7 +169,7 @@ def _tiles(traffic: Traffic) -> list[tuple[str, str]]:
         ("p99", _milliseconds(next(iter(p99.values())))),
         ("topics", _short(sums["topic"])),
         ("groups", _short(sums["group"])),
-        ("clients", _short(sums["client_id"])),
+        ("clients", _short(clients["value"].nunique())),
         ("incidents", str(sum(each.muted is None for each in traffic.incidents))),
     ]
 

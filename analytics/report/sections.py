@@ -57,14 +57,16 @@ POLLS = (
 class Traffic:
     """The data of a report, cached by Spark.
 
-    cells: the requests' roll-up by CELL, in periods that divide hours and days of the zone. start, end: of the records,
-    aware. tables: the compact tables of the incidents. rules: traffic rules whose limits are tried on the data.
+    cells: the requests' roll-up by SUBJECT, in periods that divide hours and days of the zone; clients: that by CLIENT
+    and hour, without latencies. start, end: of the records, aware. tables: the compact tables of the incidents. rules:
+    traffic rules whose limits are tried on the data.
     """
 
     requests: DataFrame
     connections: DataFrame
     members: DataFrame
     cells: DataFrame
+    clients: DataFrame
     incidents: Sequence[Incident]
     tables: Tables
     start: datetime
@@ -363,7 +365,7 @@ def _tenants(traffic: Traffic) -> Section | None:
     billed = rows(table, traffic.zone).sort_values("cost", ascending=False)
     if len(billed) < 2:
         return None
-    loudest = _table(neighbours.neighbours(traffic.cells, "1 hour").orderBy(f.desc("ratio")).limit(_LOUDEST))
+    loudest = _table(neighbours.neighbours(traffic.clients, "1 hour").orderBy(f.desc("ratio")).limit(_LOUDEST))
     return Section(
         "tenants",
         "Tenants",

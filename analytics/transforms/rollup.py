@@ -18,6 +18,9 @@ from remoting.names import RETRY_PREFIX
 SERVICE = ("protocol", "code", "topic", "broker")
 # Columns for detectors and most other transforms.
 CELL = ("protocol", "code", "topic", "group", "broker", "client_id", "language", "version")
+# Columns of a report: the same without clients, and those for the load of single clients.
+SUBJECT = ("protocol", "code", "topic", "group", "broker")
+CLIENT = ("client_id", "topic", "group")
 
 # Summed: requests, failed requests, messages, bytes of bodies, broker µs; of the requests, those that moved messages,
 # those whose answer contained a redelivered message, and the messages of such answers.

@@ -1,6 +1,7 @@
 """Incidents: both engines sum the same, a small seed of field incidents is found, findings become incidents, mutes."""
 
 from contextlib import nullcontext
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from analytics import records
 from analytics.incidents import mutes
 from analytics.incidents.baseline import usual_range
 from analytics.incidents.detection import detect
+from analytics.incidents.detectors.volume import volume
 from analytics.incidents.engines import by_spark
 from analytics.incidents.finding import Finding
 from analytics.incidents.incident import Incident
@@ -48,6 +50,24 @@ def test_field_incidents_of_a_small_seed_are_found(field: tuple[Path, list[Plant
     assert judgement.recall >= 0.7
     assert judgement.precision >= 0.7
     assert simple.recall < judgement.recall
+
+
+def test_a_version_that_stays_slow_does_not_make_slow_sends_usual(tmp_path: Path) -> None:
+    """For a third of the time, half of a topic's sends take four times as long."""
+    random = np.random.default_rng(1)
+    rows = []
+    for minute in range(0, 3 * 1440, 2):
+        new = minute >= 2 * 1440 and minute % 4 == 0
+        took = 5000 * np.exp(0.5 * random.standard_normal()) * (4 if new else 1)
+        rows.append(kit.send(kit.at(minute), latency_us=int(took), version="6.0.0" if new else "5.0.7"))
+    write(tmp_path, rows)
+    made = tables(tmp_path)
+    slow = made.events[made.events["event"] == "slow"].groupby("sdk")["n"].sum()
+    assert slow["grpc JAVA 6.0.0"] > 0.25 * 360
+    assert slow["grpc JAVA 5.0.7"] < 0.03 * 1800
+    (incident,) = detect(made)
+    assert (incident.kind, incident.about["version"]) == ("bad_rollout", "6.0.0")
+    assert abs(incident.start - kit.at(2 * 1440).timestamp()) <= 900
 
 
 def _rows() -> list[kit.Row]:
@@ -146,6 +166,39 @@ def test_findings_of_one_cause_are_one_incident(findings: list[Finding], kinds: 
     found = [incident.kind for incident in incidents(findings, 1e6)]
     assert found == (kinds if kinds is not None else sorted(found))
     assert len(found) == (len(kinds) if kinds is not None else 2)
+
+
+def test_findings_about_one_version_are_one_incident_also_hours_apart() -> None:
+    early, late = (_finding("bad_rollout", start, start + 1, client="c", version="6") for start in (1, 9))
+    other = _finding("bad_rollout", 9, 10, client="d", version="7")
+    assert sorted(len(each.findings) for each in incidents([early, late, other], 1e6)) == [1, 2]
+
+
+@pytest.mark.parametrize(("symptom", "kinds"), [("slow", ["bad_rollout", "replica_fault"]), ("", ["replica_fault"])])
+def test_a_version_that_fails_is_no_consequence_of_a_slow_replica(symptom: str, kinds: list[str]) -> None:
+    fault = _finding("replica_fault", 1, 9, replica="r")
+    fault = replace(fault, facts={**fault.facts, "symptom": symptom} if symptom else fault.facts)
+    rollout = _finding("bad_rollout", 1, 9, client="c", replica="r", version="6")
+    assert [each.kind for each in incidents([fault, rollout], 1e6)] == kinds
+
+
+def test_an_upload_in_the_evening_does_not_last_all_night() -> None:
+    """The night after it is a little busier than others, so that both together are a long surge."""
+    random = np.random.default_rng(3)
+    times = np.arange(5 * 288)
+    usual = 4.0 + 3.0 * np.sin(2 * np.pi * (times / 288 - 0.4))
+    upload, night = slice(2 * 288 + 266, 2 * 288 + 285), slice(2 * 288 + 285, 3 * 288 + 48)
+    rate = usual.copy()
+    rate[upload] *= 20
+    rate[night] *= 2
+    flows = pd.DataFrame({"t": times, "op": "send", "topic": "a", "n": random.poisson(rate), "rows_": 1.0})
+    flows["rows_"] = flows["n"]
+    blank = pd.DataFrame()
+    made = Tables(pd.DataFrame({"t": times}), blank, flows, blank, blank, blank, blank, blank)
+    (surge,) = volume(made)
+    assert surge.kind == "traffic_surge"
+    assert abs(surge.start / 300 - upload.start) <= 2
+    assert abs(surge.end / 300 - upload.stop) <= 2
 
 
 @pytest.mark.parametrize("kind", WORDS)

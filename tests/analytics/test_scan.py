@@ -63,6 +63,39 @@ def test_a_stray_event_in_a_quiet_hour_does_not_belong_to_the_incident() -> None
     assert (cluster.start, cluster.end) == (100, 160)
 
 
+@pytest.mark.parametrize(("brokers", "scope"), [(("a", "b"), {"topic": "t"}), (("a",), {"topic": "t", "broker": "a"})])
+def test_failures_at_several_brokers_of_a_topic_are_the_topics(
+    brokers: tuple[str, ...], scope: Mapping[str, str]
+) -> None:
+    """Polls name no broker, so that a broker's part of a topic has fewer requests for the same failures."""
+    span = np.arange(_PERIODS)
+    totals = [pd.DataFrame({"t": span, "dimension": "topic", "value": "t", "n": 60.0})]
+    events = []
+    for broker, bad in zip("abc", (4.0, 2.0, 0.0), strict=True):
+        value = "t" + SEPARATOR + broker
+        totals.append(pd.DataFrame({"t": span, "dimension": "topic+broker", "value": value, "n": 6.0}))
+        failed = pd.DataFrame({"t": np.arange(100, 130), "n": bad, "topic": "t", "broker": broker, "client": "c"})
+        events.append(failed[failed["broker"].isin(brokers) & (failed["n"] > 0)])
+    whole = pd.concat(events, ignore_index=True)
+    over = Exposure(pd.concat(totals), "n", ("topic", "topic+broker"), 0, _PERIODS)
+    (cluster,) = scan(whole.assign(rows_=whole["n"]), over, Limits(floor=2e-3))
+    assert (dict(cluster.scope), cluster.bad) == (scope, whole["n"].sum())
+
+
+def test_a_version_that_is_bad_from_its_first_request_on_has_no_usual_share() -> None:
+    span, old, new = np.arange(_PERIODS), "grpc JAVA 5", "grpc JAVA 6"
+    after = span[span >= 150]
+    totals = [
+        pd.DataFrame({"t": span, "dimension": "sdk", "value": old, "n": 40.0}),
+        pd.DataFrame({"t": after, "dimension": "sdk", "value": new, "n": 10.0}),
+        pd.DataFrame({"t": span, "dimension": "topic", "value": "t", "n": np.where(span < 150, 40.0, 50.0)}),
+    ]
+    bad = pd.DataFrame({"t": after, "n": 4.0, "rows_": 4.0, "topic": "t", "sdk": new, "client": "c"})
+    over = Exposure(pd.concat(totals), "n", ("sdk", "topic"), 0, _PERIODS)
+    (cluster,) = scan(bad, over, Limits(factor=4.0, events=12, share=0.04, ratio=3.0, likelihood=25.0, floor=1e-2))
+    assert (dict(cluster.scope), cluster.start, cluster.end) == ({"sdk": new}, 150, _PERIODS)
+
+
 def _kadane(values: np.ndarray) -> tuple[int, int, float]:
     best, start, begin, end, running = -np.inf, 0, 0, 0, 0.0
     for place, value in enumerate(values):

@@ -37,3 +37,16 @@ def test_session_reports_a_java_that_fails_to_start(tmp_path: Path) -> None:
 def test_session_sets_commit_and_listing_options(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.parquet.outputTimestampType") == "TIMESTAMP_MICROS"
     assert spark.conf.get("spark.sql.sources.parallelPartitionDiscovery.threshold") == "100000"
+
+
+@pytest.mark.parametrize(
+    ("master", "options", "some"),
+    [
+        ("local[*]", {}, True),
+        ("spark://host:7077", {}, False),
+        (None, {}, False),
+        ("local[2]", {"spark.driver.extraJavaOptions": "-XX:+UseG1GC"}, False),
+    ],
+)
+def test_only_jobs_of_this_machine_compile_briefly(master: str | None, options: dict[str, str], some: bool) -> None:
+    assert bool(session.brief_options(master, options)) is some

@@ -28,6 +28,8 @@ _GROWTH_POINTS = _GROWTH_HOURS * _HOUR // _POINT
 _REACH = 16 * _HOUR // _POINT
 # Points before a growth is plain that are left out of the season.
 _BEFORE = 4 * _HOUR // _POINT
+# Least share of a long surge's messages that a short one inside of it has to replace it.
+_MOSTLY = 0.6
 # Least ratio of a surge to the season.
 _BEYOND = 1.5
 # Seconds of a drop below the season.
@@ -69,8 +71,9 @@ def _judged(tables: Tables, attribute: str, names: list[str], counts: Array, row
         about = {attribute: name}
         growths = _growths(tables, about, series, seasons.expected[place], seasons.high[place], sampled)
         surges = _surges(tables, about, series, typical, high, sampled)
-        # A growth is a surge at its end.
         surges = [each for each in surges if _exceeds(tables, each, series, seasons.expected[place])]
+        growths = [each for each in growths if not any(_is_mostly(each, surge) for surge in surges)]
+        # A growth is a surge at its end.
         found += [*growths, *(each for each in surges if not any(_covers(growth, each) for growth in growths))]
         drops = _drops(tables, about, series, usual.low[place], sampled)
         slow = [each for each in _drops(tables, about, series, _LOW * local.low[place], sampled) if _is_long(each)]
@@ -80,6 +83,11 @@ def _judged(tables: Tables, attribute: str, names: list[str], counts: Array, row
 
 def _covers(wide: Finding, narrow: Finding) -> bool:
     return wide.start - 3600 <= narrow.start and narrow.end <= wide.end + 3600
+
+
+def _is_mostly(wide: Finding, surge: Finding) -> bool:
+    """Return whether a long surge is a short one and a little more: an upload is none that lasts all night."""
+    return wide.kind == surge.kind and _covers(wide, surge) and surge.affected >= _MOSTLY * wide.affected
 
 
 def _exceeds(tables: Tables, surge: Finding, counts: Array, expected: Array) -> bool:

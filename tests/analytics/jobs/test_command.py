@@ -179,3 +179,13 @@ def test_package_is_complete_and_reproducible(tmp_path: Path) -> None:
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_only_few_records_of_this_machine_are_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.parquet").write_bytes(bytes(1000))
+    assert command.is_small(str(tmp_path))
+    assert not command.is_small(None)
+    assert not command.is_small("s3a://traffic")
+    assert not command.is_small(str(tmp_path / "nowhere"))
+    monkeypatch.setattr(command, "_SMALL", 999)
+    assert not command.is_small(str(tmp_path))
