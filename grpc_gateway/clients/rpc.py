@@ -23,19 +23,24 @@ class Rpc:
     The other fields are statistics for the observer. broker, queue: target of the latest request to a broker.
     broker_seconds: time spent in requests to brokers, added up; None without any. messages: messages sent, delivered
     or settled; bytes_out: size of their bodies. attempt: highest delivery attempt of the messages delivered.
-    trace_id: trace of a sampled request.
+    trace_id: trace of a sampled request. topic, group, key, bytes_in: facts that the service has read from the
+    request; topic is None if the observer is to read them.
     """
 
     __slots__ = (
         "attempt",
         "broker",
         "broker_seconds",
+        "bytes_in",
         "bytes_out",
         "client",
         "context",
+        "group",
+        "key",
         "messages",
         "peer",
         "queue",
+        "topic",
         "trace_id",
     )
 
@@ -50,6 +55,10 @@ class Rpc:
         self.bytes_out = 0
         self.attempt: int | None = None
         self.trace_id: str | None = None
+        self.topic: str | None = None
+        self.group: str | None = None
+        self.key: str | None = None
+        self.bytes_in = 0
 
     def request(
         self, core: Core, command: RemotingCommand, broker: str, queue: int = -1

@@ -79,6 +79,7 @@ class AckService:
     async def ack(self, rpc: Rpc, request: AckMessageRequest) -> AckMessageResponse:
         """Acknowledge deliveries, with a status for each. Raises Refused."""
         topic, group = validation.topic(request.topic), validation.group(request.group)
+        rpc.topic, rpc.group = topic, group
         entries = request.entries
         if len(entries) > _MAX_ENTRIES:
             raise Refused(Code.BAD_REQUEST, f"the request has {len(entries)} entries; the maximum is {_MAX_ENTRIES}")

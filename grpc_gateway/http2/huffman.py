@@ -63,27 +63,29 @@ def _ends() -> frozenset[int]:
 
 _CODES: Final = _codes()
 _TREE: Final = _tree()
-# By inner node: for each byte the next row and the decoded symbols; empty until it is needed.
-_ROWS: Final[list[list[Any]]] = [[] for _ in _TREE]
+# The next row, and the decoded symbols as Latin-1 text: to join bytes takes longer.
+_Step = tuple[list[Any], str]
+# By inner node: the step for each byte; empty until it is needed.
+_ROWS: Final[list[list[_Step]]] = [[] for _ in _TREE]
 # The row after EOS, which is an error; it leads to itself.
-_EOS_ROW: Final[list[Any]] = []
-_EOS_ROW.extend([(_EOS_ROW, b"")] * 256)
+_EOS_ROW: Final[list[_Step]] = []
+_EOS_ROW.extend([(_EOS_ROW, "")] * 256)
 _END_ROWS: Final = frozenset(id(_ROWS[node]) for node in _ends())
 
 
-def _step(node: int, byte: int) -> tuple[list[Any], bytes]:
+def _step(node: int, byte: int) -> _Step:
     symbols = bytearray()
     for shift in range(7, -1, -1):
         node = _TREE[node][byte >> shift & 1]
         if node < 0:
             if ~node == _EOS:
-                return _EOS_ROW, b""
+                return _EOS_ROW, ""
             symbols.append(~node)
             node = 0
-    return _ROWS[node], bytes(symbols)
+    return _ROWS[node], symbols.decode("latin-1")
 
 
-def _fill(row: list[Any]) -> None:
+def _fill(row: list[_Step]) -> None:
     node = next(number for number, other in enumerate(_ROWS) if other is row)
     row += [_step(node, byte) for byte in range(256)]
 
@@ -91,7 +93,7 @@ def _fill(row: list[Any]) -> None:
 def decode(data: bytes) -> bytes:
     """Return the decoded string. Raises ValueError for EOS and for padding that is too long or not all ones."""
     row = _ROWS[0]
-    parts: list[bytes] = []
+    parts: list[str] = []
     try:
         for byte in data:
             row, symbols = row[byte]
@@ -103,7 +105,7 @@ def decode(data: bytes) -> bytes:
         raise ValueError(
             "a Huffman string contains EOS" if row is _EOS_ROW else "a Huffman string is not padded by ones"
         )
-    return b"".join(parts)
+    return "".join(parts).encode("latin-1")
 
 
 def encode(data: bytes) -> bytes:

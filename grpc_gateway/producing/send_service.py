@@ -64,7 +64,13 @@ class SendService:
         route = self._core.cached_route(topic) or await self._core.route(topic)
         rpc.client.record_publication(topic)
         if len(messages) == 1:
+            # Kept to the end: Protobuf makes the object of a field anew once nothing refers to it.
+            system = first.system_properties
+            keys = system.keys
             command, kind = self._command(first, topic, accepted_type)
+            if not system.HasField("delivery_timestamp"):
+                rpc.topic, rpc.bytes_in = topic, len(first.body)
+                rpc.key = (keys[0] if keys else "") or system.message_group or None
             response = SendMessageResponse.FromString(_STORED)
             entry = response.entries[0]
             await self._store(rpc, route, first, command, kind, entry)

@@ -35,7 +35,11 @@ def of_rpc(name: str, call: Rpc, request: Any, code: int, started: float, now: f
         observation.broker_seconds = min(call.broker_seconds, observation.seconds)
     if observation.ok:
         observation.messages = call.messages
-    if request is not None:
+    if call.topic is not None:
+        observation.topic, observation.group, observation.bytes_in = call.topic, call.group, call.bytes_in
+        key = call.key
+        observation.key = None if key is None else key[:MAX_NAME_LENGTH]
+    elif request is not None:
         _READERS[name](observation, request)
     return observation
 

@@ -4,7 +4,6 @@ import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from proxy.core.events import LONG_POLLS, MAX_NAME_LENGTH, Observation
@@ -33,13 +32,14 @@ CellKey = tuple[str, str, int]
 RowKey = tuple[str, str, int, str | None]
 
 
-@dataclass(slots=True)
 class CodeTotals:
     """Totals of one request code or rpc. failed: answered with an error; seconds: sum of the latencies."""
 
-    answered: int = 0
-    failed: int = 0
-    seconds: float = 0.0
+    __slots__ = ("answered", "failed", "seconds")
+
+    def __init__(self) -> None:
+        self.answered = self.failed = 0
+        self.seconds = 0.0
 
 
 class Cell:

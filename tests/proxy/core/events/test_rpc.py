@@ -129,3 +129,36 @@ async def test_every_rpc_has_a_reader() -> None:
 
     service = pb.DESCRIPTOR.services_by_name["MessagingService"]
     assert _READERS.keys() == {method.name for method in service.methods} - {"Telemetry"}
+
+
+@pytest.mark.parametrize(
+    ("system", "key", "delayed"),
+    [
+        ({}, None, False),
+        ({"keys": ["order-1", "order-2"]}, "order-1", False),
+        ({"message_group": "customer-7"}, "customer-7", False),
+        ({"keys": ["k" * 300]}, "k" * 255, False),
+        ({"keys": ["order-1"], "delivery_timestamp": Timestamp(seconds=2**32)}, "order-1", True),
+        (
+            {"message_type": types.MessageType.TRANSACTION, "delivery_timestamp": Timestamp(seconds=2**32)},
+            None,
+            True,
+        ),
+    ],
+    ids=("plain", "keys", "group", "long key", "delay", "transaction with a delivery time"),
+)
+async def test_send_is_observed_with_its_topic_key_size_and_delay(
+    seen: Seen, system: dict[str, Any], key: str | None, delayed: bool
+) -> None:
+    await seen.stub.SendMessage(pb.SendMessageRequest(messages=[message(b"hello", **system)]), metadata=WHO)
+    observed = seen.last("SendMessage")
+    assert (observed.topic, observed.group, observed.bytes_in, observed.key) == ("orders", None, 5, key)
+    assert (observed.delay_ms is not None) is delayed
+
+
+async def test_ack_is_observed_with_its_topic_and_group_whether_its_handle_is_valid_or_not(seen: Seen) -> None:
+    entry = pb.AckMessageEntry(message_id="m", receipt_handle="not a handle")
+    ack = pb.AckMessageRequest(topic=TOPIC, group=GROUP, entries=[entry])
+    await seen.stub.AckMessage(ack, metadata=WHO)
+    observed = seen.last("AckMessage")
+    assert (observed.topic, observed.group, observed.key, observed.bytes_in) == ("orders", "g", None, 0)
