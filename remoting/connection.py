@@ -24,7 +24,7 @@ from remoting.flow_control import DEFAULT_LIMITS, FlowControl, Limits, Progress
 from remoting.frame import MAX_FRAME, Frame, FrameDecoder
 from remoting.memory_watch import LARGE
 from remoting.outcomes import error_response, is_large, response_of
-from remoting.pending_request import LostHandler, PendingRequest
+from remoting.pending_request import LOOK_SECONDS, LostHandler, PendingRequest
 from remoting.tasks import isolated
 from remoting.timeout_wheel import TimeoutWheel
 
@@ -32,9 +32,6 @@ _log = logging.getLogger("gantry.remoting")
 
 _JSON: Final = int(SerializeType.JSON)
 
-# Timeout in seconds over which a request's memory is released as soon as its future is done, without waiting for the
-# response: long polls.
-_LONG: Final = 10.0
 # The share of connections that take no turns.
 _UNSHARED: Final = Share(Source(None))
 
@@ -393,7 +390,7 @@ class RemotingConnection(FlowControl):
         command.header["opaque"] = opaque = self._next_opaque()
         # Codes over 32767 do not fit the binary header.
         command.serialize_type = _JSON
-        pending = PendingRequest(self, command, future, lost, timeout)
+        pending = PendingRequest(self, command, future, lost, timeout, self._wheel)
         if self.closed:
             self._lose(pending)
             return future
@@ -404,10 +401,10 @@ class RemotingConnection(FlowControl):
             future.set_exception(InvalidRequest(f"a request of more than {MAX_FRAME} bytes cannot be sent"))
             return future
         self._pending[opaque] = pending
-        self._wheel.add(pending, timeout)
-        if timeout > _LONG:
-            # The client may have gone long before.
-            future.add_done_callback(pending.abandon)
+        if timeout > LOOK_SECONDS:
+            pending.schedule(timeout)
+        else:
+            self._wheel.add(pending, timeout)
         self._write(header, command.body)
         return future
 

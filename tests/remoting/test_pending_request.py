@@ -12,6 +12,7 @@ from remoting.errors import (
     RequestTimeout,
 )
 from remoting.frame import MAX_FRAME
+from remoting.pending_request import LOOK_SECONDS
 from tests.remoting.fake_transport import Side, peer_response, run_ready, send_request
 
 pytestmark = pytest.mark.anyio
@@ -58,6 +59,32 @@ async def test_a_request_times_out() -> None:
     side.pass_time(0.3)
     with pytest.raises(RequestTimeout, match="peer"):
         await future
+    assert side.connection.pending == 0
+
+
+async def test_a_long_poll_times_out_at_its_deadline() -> None:
+    side = Side()
+    future = send_request(side, timeout=2.5 * LOOK_SECONDS)
+    for _ in range(2):
+        side.pass_time(LOOK_SECONDS + 0.2)
+    assert not future.done()
+    side.pass_time(LOOK_SECONDS / 2 + 0.2)
+    with pytest.raises(RequestTimeout, match="peer"):
+        await future
+    assert side.connection.pending == 0
+
+
+async def test_a_long_poll_of_a_client_that_has_gone_is_not_kept() -> None:
+    side = Side()
+    command = commands.request(RequestCode.PULL_MESSAGE)
+    future = side.connection.request(command, 3 * LOOK_SECONDS)
+    await run_ready()
+    [pending] = side.connection._pending.values()
+    future.cancel()
+    side.pass_time(LOOK_SECONDS + 0.2)
+    assert (pending.command, pending.future, side.connection.pending) == (None, None, 1)
+    for _ in range(2):
+        side.pass_time(LOOK_SECONDS + 0.2)
     assert side.connection.pending == 0
 
 
