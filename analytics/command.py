@@ -180,7 +180,8 @@ def _spark(options: argparse.Namespace) -> "Iterator[SparkSession]":
         memory=options.memory,
         options=dict(options.option),
         quiet=not options.verbose,
-        brief=is_small(getattr(options, "records", None)),
+        # A stream runs for days.
+        brief=options.command != "stream" and is_small(getattr(options, "records", None)),
     )
     try:
         yield spark
@@ -196,7 +197,15 @@ def is_small(records: str | None) -> bool:
     """Return whether records are a small directory of this machine."""
     if records is None or "://" in records or not Path(records).is_dir():
         return False
-    return sum(path.stat().st_size for path in Path(records).rglob("*.parquet")) <= _SMALL
+    return sum(map(_size, Path(records).rglob("*.parquet"))) <= _SMALL
+
+
+def _size(file: Path) -> int:
+    """Return a file's size; 0 if retention has removed it since it was listed."""
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 # The arguments.

@@ -83,9 +83,9 @@ def session(
 
 
 def brief_options(master: str | None, options: Mapping[str, str]) -> list[str]:
-    """Return the JVM's options for a brief job: none on a cluster, or beside a user's own."""
+    """Return the JVM's options for a brief job: none on a cluster, or beside a user's own, of which some conflict."""
     local = master is not None and master.startswith("local")
-    if not local or "spark.driver.extraJavaOptions" in options:
+    if not local or "spark.driver.extraJavaOptions" in options or "JAVA_TOOL_OPTIONS" in os.environ:
         return []
     # Each method is compiled once: a report of a million requests spends most of its time in code that runs briefly.
     return ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]

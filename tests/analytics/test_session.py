@@ -48,5 +48,11 @@ def test_session_sets_commit_and_listing_options(spark: SparkSession) -> None:
         ("local[2]", {"spark.driver.extraJavaOptions": "-XX:+UseG1GC"}, False),
     ],
 )
-def test_only_jobs_of_this_machine_compile_briefly(master: str | None, options: dict[str, str], some: bool) -> None:
+def test_only_jobs_of_this_machine_compile_briefly(
+    master: str | None, options: dict[str, str], some: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("JAVA_TOOL_OPTIONS", raising=False)
     assert bool(session.brief_options(master, options)) is some
+    # Java does not start with two garbage collectors.
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:+UseG1GC")
+    assert not session.brief_options(master, options)

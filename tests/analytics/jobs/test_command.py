@@ -183,6 +183,7 @@ def test_package_is_complete_and_reproducible(tmp_path: Path) -> None:
 
 def test_only_few_records_of_this_machine_are_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.parquet").write_bytes(bytes(1000))
+    (tmp_path / "removed.parquet").symlink_to(tmp_path / "nowhere")
     assert command.is_small(str(tmp_path))
     assert not command.is_small(None)
     assert not command.is_small("s3a://traffic")
