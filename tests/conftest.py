@@ -1,4 +1,5 @@
 import os
+import signal
 from collections.abc import Generator
 from typing import Any
 
@@ -10,6 +11,10 @@ from tests.groups import SLOW, group
 
 # gRPC's handlers of fork() can crash a child process before it runs its program, if other threads use gRPC.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+# Programs started in the background of a script ignore Ctrl-C, and so do those that they start. Tests press it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No deadline and no `too_slow` check: both measure a busy machine as much as the test.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])

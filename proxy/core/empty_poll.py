@@ -8,6 +8,7 @@ from remoting.command import RemotingCommand
 from remoting.requests import RequestSpec
 
 _PULLS = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+UNREAD = "the client has not read its responses"
 
 
 def empty_poll(spec: RequestSpec, fields: Mapping[str, str], remark: str) -> RemotingCommand:
@@ -22,3 +23,11 @@ def empty_poll(spec: RequestSpec, fields: Mapping[str, str], remark: str) -> Rem
     # A peek has no poll time.
     code = ResponseCode.POLLING_TIMEOUT if spec.poll is not None else ResponseCode.PULL_NOT_FOUND
     return commands.response(code, found, remark=remark)
+
+
+def unread_poll(spec: RequestSpec, fields: Mapping[str, str]) -> RemotingCommand:
+    """Return the reply to a client that has not read its responses: it repeats a pull, or receives again."""
+    reply = empty_poll(spec, fields, UNREAD)
+    if spec.code in _PULLS:
+        reply.code = reply.header["code"] = int(ResponseCode.PULL_RETRY_IMMEDIATELY)
+    return reply

@@ -9,6 +9,7 @@ from typing import Final
 
 from proxy.core.context import Context
 from proxy.core.creation_quota import CreationQuota
+from proxy.core.empty_poll import unread_poll
 from proxy.core.membership import touch
 from proxy.core.messaging import Messaging, Reply
 from proxy.core.poll_turns import PollTurns
@@ -98,10 +99,15 @@ def _join(shares: UpstreamShares, core: Messaging, context: Context, broker: str
     return window
 
 
-def _send_waiting_poll(core: Messaging, context: Context, turns: PollTurns, timeout: float, now: float) -> Reply | None:
-    """Send a poll that has waited; None for a oneway request. Raises ConnectionLost, Overloaded."""
+def _send_waiting_poll(
+    core: Messaging, context: Context, turns: PollTurns, timeout: float, now: float
+) -> Reply | RemotingCommand | None:
+    """Send a poll that has waited; None for a oneway request. Raises ConnectionLost, Overloaded.
+
+    For a client that does not read, return a reply without messages.
+    """
     if context.channel.unread_bytes > core.settings.limits.unread:
-        raise Overloaded("the client has not read its responses; try again later")
+        return unread_poll(context.known_spec, context.fields)
     return _send_waiting(core, context, turns, timeout, now)
 
 

@@ -22,6 +22,7 @@ from proxy.core.checks import Budget, Check, Drain, may_end_poll
 from proxy.core.client_registry import ClientRegistry, ConsumerGroupChange
 from proxy.core.context import Context
 from proxy.core.creation_quota import CreationQuota
+from proxy.core.empty_poll import UNREAD
 from proxy.core.events import Observer, notify
 from proxy.core.events.request import of_request
 from proxy.core.poll_turns import BrokerPollTurns
@@ -209,7 +210,7 @@ def _drop_messages(context: Context, reply: Reply) -> None:
     result = reply.result()
     if result.code == ResponseCode.SUCCESS:
         result.code = result.header["code"] = int(ResponseCode.PULL_RETRY_IMMEDIATELY)
-        result.header["remark"] = "the client has not read its responses"
+        result.header["remark"] = UNREAD
         result.fields["nextBeginOffset"] = context.fields.get("queueOffset", "0")
         result.body = b""
 

@@ -33,9 +33,9 @@ _LEAST_SECONDS = 10.0
 _LOG_INTERVAL = 60.0
 
 Reply = asyncio.Future[RemotingCommand]
-# Sends a request that has waited, at a time of `monotonic`; returns None if it is oneway. Raises RemotingError if it is
-# too late.
-Send = Callable[[float], Reply | None]
+# Sends a request that has waited, at a time of `monotonic`, and returns the future of its response; None if it is
+# oneway, or a response if it need not be sent. Raises RemotingError if it is too late.
+Send = Callable[[float], Reply | RemotingCommand | None]
 
 
 class _Broker:
@@ -155,9 +155,9 @@ def send_to(reply: Reply, send: Send, now: float) -> bool:
     except RemotingError as error:
         reply.set_exception(error)
         return False
-    if sent is None:
-        # Of a oneway request; it is not sent.
-        reply.set_result(commands.success())
+    if sent is None or isinstance(sent, RemotingCommand):
+        # That of a oneway request is not sent.
+        reply.set_result(commands.success() if sent is None else sent)
         return False
     sent.add_done_callback(partial(_copy, reply))
     reply.add_done_callback(partial(_cancel, sent))

@@ -171,13 +171,19 @@ async def test_sources_and_their_clients_take_turns(on: Stage, clock: Clock) -> 
     assert groups_sent(on)[_LIMIT:] == ["bad", "good", "worse", "bad"]
 
 
-async def test_polls_of_clients_that_do_not_read_are_refused(on: Stage, clock: Clock) -> None:
+async def test_polls_of_clients_that_do_not_read_are_to_be_repeated(on: Stage, clock: Clock) -> None:
     channel = client("10.0.0.3")
     replies = [pull(on, channel) for _ in range(_LIMIT + 2)]
     channel.unread_bytes = on.core.settings.limits.unread + 1
     await answer(on, 1)
     assert len(on.backend.sent) == _LIMIT
-    assert [type(reply.exception()) for reply in replies[_LIMIT:]] == [Overloaded, Overloaded]
+    found = [reply.result() for reply in replies[_LIMIT:]]
+    assert [reply.code for reply in found] == [ResponseCode.PULL_RETRY_IMMEDIATELY] * 2
+    assert {reply.fields["nextBeginOffset"] for reply in found} == {"0"}
+    assert on.core.poll_turns is not None
+    turns = on.core.poll_turns.of("broker-a", channel.session)
+    assert turns is not None
+    assert turns.active == _LIMIT - 1
 
 
 async def test_polls_of_clients_that_have_gone_are_not_sent(on: Stage, clock: Clock) -> None:
