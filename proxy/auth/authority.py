@@ -18,7 +18,7 @@ from proxy.auth.certificates import certificate_names
 from proxy.auth.decision import decide
 from proxy.auth.failures import FailureDelays
 from proxy.auth.policy import ANONYMOUS_USER, Grants, Role, User
-from proxy.auth.resources import is_for_other_topics, permissions
+from proxy.auth.resources import depend_on_names, permissions
 from proxy.auth.sources.source import Source, find_user, grants
 from proxy.core.context import Context
 from proxy.core.principal import OWN, Failure, Method, Principal
@@ -224,19 +224,14 @@ class Authority:
         if principal is OWN:
             return
         spec = context.known_spec
-        needs, fields, host = spec.needs, context.fields, context.channel.peer.address.host
+        fields, host = context.fields, context.channel.peer.address.host
         if principal.failure is not None:
             if principal is _NO_CREDENTIAL and self._anonymous_routes and spec.code == _ROUTE:
                 self.allowed[Method.ANONYMOUS] += 1
                 return
             raise self.reject(principal, context.channel.protocol, host, spec.name)
         key: tuple[object, ...] | None = None
-        if (
-            needs is not None
-            and needs.body is None
-            and "jstackEnable" not in fields
-            and not is_for_other_topics(spec, fields)
-        ):
+        if depend_on_names(spec, fields):
             first, second = spec.need_fields
             key = (
                 principal,

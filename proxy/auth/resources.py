@@ -36,6 +36,7 @@ _BODIES = {
 }
 _PUB = (Action.PUB,)
 _QUEUE_SEPARATOR = ","
+_STACKS = "jstackEnable"
 # The groups of producers need no permission: sending to a topic does.
 _PRODUCERS = "producerdataset"
 
@@ -63,12 +64,14 @@ def permissions(spec: RequestSpec, fields: dict[str, str], body: bytes) -> Itera
         yield from _of_properties(fields.get(spec.send.properties, ""))
 
 
-def is_for_other_topics(spec: RequestSpec, fields: dict[str, str]) -> bool:
-    """Return whether a message may need permissions because of its properties."""
-    if spec.send is None:
+def depend_on_names(spec: RequestSpec, fields: dict[str, str]) -> bool:
+    """Return whether the permissions depend on the names in `spec.need_fields` alone."""
+    if spec.needs is None or spec.needs.body is not None or _STACKS in fields:
         return False
+    if spec.send is None:
+        return True
     text = fields.get(spec.send.properties, "")
-    return properties.INNER_MULTI_DISPATCH in text or properties.TIMER_DEL_UNIQKEY in text
+    return properties.INNER_MULTI_DISPATCH not in text and properties.TIMER_DEL_UNIQKEY not in text
 
 
 def _of_properties(text: str) -> Iterator[Permission]:
@@ -97,7 +100,7 @@ def _derived(spec: RequestSpec) -> Needs:
 
 def _actions(need: Need, fields: dict[str, str]) -> tuple[Action, ...]:
     """Return the need's actions; thread stacks make a client work, so that requesting them counts as a change."""
-    return (Action.UPDATE,) if fields.get("jstackEnable", "").lower() == "true" else need.actions
+    return (Action.UPDATE,) if fields.get(_STACKS, "").lower() == "true" else need.actions
 
 
 def popped_topic(name: str, group: str) -> str:

@@ -278,10 +278,10 @@ async def test_one_large_reply_is_made_at_a_time() -> None:
     assert side.transport.is_reading()
 
 
-async def test_reads_pause_when_more_arrives_while_frames_wait() -> None:
+async def test_reads_pause_when_more_arrives_while_frames_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     side = Side(limits=Limits(requests=2 * LARGE_READ))
     turns = side.connection._turns = FairTurns(side.connection.loop)
-    turns.add = lambda connection: None  # type: ignore[method-assign]
+    monkeypatch.setattr(turns, "add", lambda connection: None)
     side.receive(*map(peer_request, range(LARGE_READ + 1)))
     assert (side.connection.waiting_frames, side.connection.pauses) == (LARGE_READ + 1, 0)
     side.receive(peer_request(100))
