@@ -14,8 +14,7 @@ from remoting.codes import OWN_VERSION, ResponseCode, version_text
 def runtime(broker: Broker, request: Request) -> Answer:
     """GET_BROKER_RUNTIME_INFO: return a KVTable with the keys that tools read."""
     uptime = max(request.now - broker.started, 1) / 1000
-    counts = broker.statistics.counts
-    put, got = counts["put"], counts["got"]
+    put, got = broker.statistics.counts["put"], broker.statistics.counts["got"]
     table = {
         "brokerVersion": str(OWN_VERSION),
         "brokerVersionDesc": f"V{version_text(OWN_VERSION).replace('.', '_')}",
