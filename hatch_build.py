@@ -6,9 +6,9 @@ The command compiles the modules of `[tool.gantry.compiled]` in pyproject.toml i
 `--clean` it removes them. Python prefers a compiled module to its source, so changes of a source take effect after the
 next compilation only.
 
-A wheel is pure Python, unless the environment variable GANTRY_PURE is 0: then it has the compiled modules beside their
-sources, and the build fails without mypy, setuptools (neither is a build requirement) and a C compiler. Editable
-installs are not compiled.
+A wheel has the compiled modules beside their sources, unless there is no C compiler or the compilation fails: then it
+is pure Python, and the build warns. The environment variable GANTRY_PURE decides otherwise: with 1 the wheel is pure
+Python, with 0 the build fails where it cannot compile. Editable installs are not compiled.
 """
 
 import hashlib
@@ -116,12 +116,16 @@ class CustomBuildHook(BuildHookInterface[Any]):
     """Adds the compiled modules to a wheel."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile if GANTRY_PURE is 0 and the build is not editable. Raises CalledProcessError."""
-        if version == "editable" or os.environ.get("GANTRY_PURE") != "0":
+        """Compile, unless the build is editable or GANTRY_PURE is 1. Raises CalledProcessError if GANTRY_PURE is 0."""
+        pure = os.environ.get("GANTRY_PURE", "")
+        if version == "editable" or pure == "1":
             return
         work = Path(self.directory, "compiled")
         # A process of its own: mypy ends its process after an error.
-        subprocess.run([sys.executable, __file__, "--to", str(work / "wheel"), "--work", str(work)], check=True)
+        command = [sys.executable, __file__, "--to", str(work / "wheel"), "--work", str(work)]
+        if subprocess.run(command, check=pure == "0").returncode:
+            self.app.display_warning("The wheel is pure Python: the hot path could not be compiled (see above).")
+            return
         build_data["pure_python"], build_data["infer_tag"] = False, True
         for path in (work / "wheel").rglob("*.so"):
             build_data["force_include"][str(path)] = str(path.relative_to(work / "wheel"))
