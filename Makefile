@@ -12,7 +12,7 @@ RUN_DIR ?= build/demo
 LISTEN ?= 127.0.0.1:8080
 
 .PHONY: install run test unit check docs screenshots analytics-demo analytics-package protos clients acl-table limits conformance bench bench-store \
-	bench-analytics exactness contract crash faults soak attacks fuzz audit lock clean
+	bench-analytics exactness contract crash dashboard faults soak attacks fuzz audit lock clean
 .DEFAULT_GOAL := run
 
 install: $(VENV)/.installed
@@ -125,6 +125,11 @@ crash: install
 # The embedded broker's figures beside the disk's; needs room for a log of 5 GiB.
 bench-store: install
 	$(BIN)/python -m tests.proxy.embedded.measure
+
+# The pages of the official dashboard with the embedded broker behind it; JAR: see tests/dashboard/README.md.
+dashboard: install
+	$(BIN)/python -m tests.dashboard.walk $(JAR) --images build/dashboard \
+		$(if $(STATIC),--static $(STATIC))
 
 # Hostile clients beside good ones: one process, two workers, and before a real cluster.
 attacks: install
