@@ -16,6 +16,8 @@ def response_of(reply: "asyncio.Future[RemotingCommand]") -> RemotingCommand:
     try:
         return reply.result()
     except RemotingError as error:
+        # Its frames refer to the future: a cycle, which would stay in memory until the next garbage collection.
+        error.__traceback__ = None
         return error_response(error)
     except asyncio.CancelledError:
         return error_response(RemotingError("the request was given up"))

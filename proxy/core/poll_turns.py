@@ -12,8 +12,9 @@ Source addresses take turns, and so do the clients of each.
 import asyncio
 import logging
 import math
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from time import monotonic
 
 from protocol_negotiation.address_limit import source_of
@@ -34,21 +35,8 @@ _INTERVAL = 0.01
 _LOG_INTERVAL = 60.0
 
 
-class _WaitingPoll:
-    """A poll that has not been sent. When its client goes, `reply` is cancelled and the request is not kept."""
-
-    __slots__ = ("reply", "send")
-
-    def __init__(self, send: Send, reply: Reply) -> None:
-        self.send: Send | None = send
-        self.reply = reply
-        reply.add_done_callback(self._release)
-
-    def _release(self, _: Reply) -> None:
-        self.send = None
-
-
-_Clients = OrderedDict[Channel, deque[_WaitingPoll]]
+# The polls of each client that have not been sent, by their replies. A poll whose reply is done leaves at once.
+_Clients = OrderedDict[Channel, OrderedDict[Reply, Send]]
 
 
 class PollTurns:
@@ -110,8 +98,10 @@ class PollTurns:
             _log.info("%d long polls are waiting for the broker %s to answer: others wait", self.active, self._broker)
         self.waited += 1
         reply: Reply = loop.create_future()
-        clients = self._waiting.setdefault(source_of(channel.peer.address), OrderedDict())
-        clients.setdefault(channel, deque()).append(_WaitingPoll(send, reply))
+        source = source_of(channel.peer.address)
+        clients = self._waiting.setdefault(source, OrderedDict())
+        clients.setdefault(channel, OrderedDict())[reply] = send
+        reply.add_done_callback(partial(self._discard, source, channel))
         if self._timer is None:
             self._timer = loop.call_later(_INTERVAL, self._tick, loop)
         return reply
@@ -142,17 +132,27 @@ class PollTurns:
 
     def _send_waiting(self, now: float) -> None:
         while self._waiting and self._has_room(now):
-            poll = self._next()
-            send, reply = poll.send, poll.reply
+            reply, send = self._next()
             # Done: its client has gone.
-            if send is not None and not reply.done() and send_to(reply, send, now):
+            if not reply.done() and send_to(reply, send, now):
                 self._count(now)
 
-    def _next(self) -> _WaitingPoll:
+    def _discard(self, source: str | int | None, channel: Channel, reply: Reply) -> None:
+        """Forget a poll that has been sent, or whose client has gone."""
+        clients = self._waiting.get(source)
+        entries = None if clients is None else clients.get(channel)
+        if clients is None or entries is None or entries.pop(reply, None) is None:
+            return
+        if not entries:
+            del clients[channel]
+        if not clients:
+            del self._waiting[source]
+
+    def _next(self) -> tuple[Reply, Send]:
         """Remove the next poll that waits: of the next client of the next source address."""
         source, clients = self._waiting.popitem(last=False)
         channel, entries = clients.popitem(last=False)
-        entry = entries.popleft()
+        entry = entries.popitem(last=False)
         if entries:
             clients[channel] = entries
         if clients:

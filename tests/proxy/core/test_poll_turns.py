@@ -110,6 +110,26 @@ async def test_a_waiting_poll_whose_client_has_gone_keeps_no_request(on: Stage, 
     assert requests_in_memory("gone") == 0
 
 
+async def test_polls_that_end_while_they_wait_leave_the_queue_at_once(on: Stage, clock: Clock) -> None:
+    """Their turn may come late: a client could fill the queue with polls that have been answered with an error."""
+    ending, staying = client("10.0.0.3"), client("10.0.0.3")
+    for _ in range(_LIMIT):
+        pull(on, client("10.0.0.1"))
+    ended = [pull(on, ending, "ending") for _ in range(3)]
+    pull(on, staying, "staying")
+    assert on.core.poll_turns is not None
+    ended[1].set_exception(Overloaded("too many requests are in flight"))
+    await settle()
+    assert on.core.poll_turns.waiting == 3
+    for reply in (ended[0], ended[2]):
+        reply.set_exception(Overloaded("too many requests are in flight"))
+    await settle()
+    assert on.core.poll_turns.waiting == 1
+    await answer(on, 1)
+    assert groups_sent(on)[_LIMIT:] == ["staying"]
+    assert on.core.poll_turns.waiting == 0
+
+
 async def test_parked_polls_do_not_count(on: Stage, clock: Clock) -> None:
     for _ in range(10):
         for _ in range(_LIMIT):
