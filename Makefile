@@ -126,10 +126,11 @@ crash: install
 bench-store: install
 	$(BIN)/python -m tests.proxy.embedded.measure
 
-# The pages of the official dashboard with the embedded broker behind it; JAR: see tests/dashboard/README.md.
+# The pages of the official dashboard with the embedded broker behind it, or with CLUSTER=on before a real cluster;
+# JAR: see tests/dashboard/README.md.
 dashboard: install
 	$(BIN)/python -m tests.dashboard.walk $(JAR) --images build/dashboard \
-		$(if $(STATIC),--static $(STATIC))
+		$(if $(CLUSTER),--cluster) $(if $(STATIC),--static $(STATIC))
 
 # Hostile clients beside good ones: one process, two workers, and before a real cluster.
 attacks: install

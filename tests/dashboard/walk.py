@@ -1,11 +1,11 @@
 """Walk through the official dashboard (apache/rocketmq-dashboard) with Gantry behind it.
 
-    python -m tests.dashboard.walk JAR [--static DIR] [--images DIR]
+    python -m tests.dashboard.walk JAR [--cluster] [--static DIR] [--images DIR]
 
 JAR is rocketmq-dashboard-2.1.0.jar, which `mvn package -DskipTests` builds from the project's released source. DIR has
-its frontend, if that was built apart. The dashboard connects to the embedded broker's own listener (embedded.listen);
-its proxy address is Gantry's. Every operation of its pages is requested, every page is opened in Chromium, and the exit
-status is 1 if one of them fails.
+its frontend, if that was built apart. The dashboard connects to the embedded broker's own listener (embedded.listen),
+or with --cluster to the name server of a real cluster; its proxy address is Gantry's. Every operation of its pages is
+requested, every page is opened in Chromium, and the exit status is 1 if one of them fails.
 """
 
 import argparse
@@ -30,11 +30,11 @@ from playwright.async_api import Page, Response
 from protos.apache.rocketmq.v2.definition_pb2 import ClientType
 from protos.apache.rocketmq.v2.service_pb2 import HeartbeatRequest, TelemetryCommand
 from remoting import command as commands
-from remoting.codes import RequestCode
+from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from tests.cluster.client import Client, create_topic, pull_fields, queue_fields
+from tests.cluster.client import Client, create_topic, pull_fields, queue_fields, wait_until
 from tests.cluster.grpc.consumer import Consumer
-from tests.cluster.servers import HOST, Gantry, accepts
+from tests.cluster.servers import HOST, Cluster, Gantry, accepts
 from tests.dashboard.operations import (
     CLIENT,
     GROUP,
@@ -65,8 +65,15 @@ _PORT = 8082
 
 
 @contextmanager
-def _servers(directory: Path) -> Iterator[tuple[Gantry, str]]:
+def _servers(options: argparse.Namespace, directory: Path) -> Iterator[tuple[Gantry, str]]:
     """Run Gantry; yield it and the address that the dashboard has as its name server's."""
+    if options.cluster:
+        with (
+            Cluster(directory / "cluster") as cluster,
+            Gantry(directory, cluster.namesrv, f'tools = "all"\n{_SETTINGS}') as gantry,
+        ):
+            yield gantry, cluster.namesrv
+        return
     address = f"{HOST}:{free_port()}"
     embedded = f'[embedded]\ndirectory = "{directory}/store"\nlisten = "{address}"\n'
     with Gantry(directory, "", f'tools = "all"\n{embedded}{_SETTINGS}') as gantry:
@@ -102,7 +109,7 @@ async def _clients(gantry: Gantry, name_server: str) -> AsyncIterator[Scene]:
     """Clients of both protocols, messages, an offset and a dead letter."""
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(Client(gantry.address, CLIENT))
-        topic = await create_topic(gantry.address, "orders", 2)
+        topic = await _new_topic(gantry, "orders", 2)
         async with Client(name_server) as dashboard:
             # The addresses that the dashboard gets, which are not those of Gantry's clients.
             found = (await dashboard.route(topic))["brokerDatas"][0]
@@ -125,7 +132,7 @@ async def _clients(gantry: Gantry, name_server: str) -> AsyncIterator[Scene]:
         await telemetry.write(TelemetryCommand(settings=consumer_settings(PUSH_GROUP, [topic])))
         beating = asyncio.ensure_future(_beat(client, consumer, topic))
         stack.callback(beating.cancel)
-        traced = await create_topic(gantry.address, "traced", 1)
+        traced = await _new_topic(gantry, "traced", 1)
         reader = await stack.enter_async_context(Consumer(gantry.address, READERS, traced))
         await reader.receive(wait=0.1)
         await reader.send(b"traced", message_id=_TRACED_ID, keys=["k1"])
@@ -141,6 +148,19 @@ async def _clients(gantry: Gantry, name_server: str) -> AsyncIterator[Scene]:
             traced=traced,
             traced_id=_TRACED_ID,
         )
+
+
+async def _new_topic(gantry: Gantry, name: str, queues: int) -> str:
+    """Create a topic; return its name when it has a route, which name servers get from brokers later."""
+    topic = await create_topic(gantry.address, name, queues)
+    async with Client(gantry.address) as client:
+
+        async def routed() -> bool:
+            reply = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+            return reply.code == ResponseCode.SUCCESS
+
+        await wait_until(routed, f"a route of {topic}")
+    return topic
 
 
 async def _beat(client: Client, consumer: Consumer, topic: str) -> None:
@@ -256,7 +276,7 @@ async def _walk(options: argparse.Namespace, directory: Path) -> int:
         sys.stdout.flush()
 
     with (
-        _servers(directory) as (gantry, name_server),
+        _servers(options, directory) as (gantry, name_server),
         _dashboard(options, directory, name_server, gantry) as url,
     ):
         async with _clients(gantry, name_server) as scene, httpx.AsyncClient(base_url=url, timeout=40) as http:
@@ -292,6 +312,7 @@ def main() -> int:
     """Run the walk."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("jar", type=Path, nargs="?", help="rocketmq-dashboard-2.1.0.jar")
+    parser.add_argument("--cluster", action="store_true", help="before a real cluster, not the embedded broker")
     parser.add_argument("--static", type=Path, help="directory of the dashboard's frontend, if the jar has none")
     parser.add_argument("--images", type=Path, help="directory for screenshots")
     options = parser.parse_args()
