@@ -72,8 +72,11 @@ def read(
     since: datetime | None = None,
     until: datetime | None = None,
     thorough: bool = False,
+    partitions: Sequence[str] | None = None,
 ) -> Records:
     """Return the records of a table under `root`, a path or any Hadoop URI, with times in [since, until).
+
+    partitions: list and read the files of these only (`date=…/hour=…`); a partition without a directory is empty.
 
     Every file is asked for its rows and schema version first; a file that cannot answer is skipped, with the reason.
     thorough: read and decode every page once, so that files with damage further inside are skipped whole; otherwise
@@ -87,7 +90,11 @@ def read(
     base = f"{root.rstrip('/')}/{name}"
     if not exists(spark, base):
         return Records(spark.createDataFrame([], schema))
-    listed = _load(spark, base, schema, [base])
+    folders = [base] if partitions is None else [f"{base}/{each}" for each in partitions]
+    folders = folders if partitions is None else [folder for folder in folders if exists(spark, folder)]
+    if not folders:
+        return Records(spark.createDataFrame([], schema))
+    listed = _load(spark, base, schema, folders)
     everything = [_normalized(path) for path in listed.inputFiles()]
     paths = {path for path in everything if overlaps_span(path, since, until)}
     if not paths:

@@ -154,6 +154,10 @@ def _cause(findings: list[Finding]) -> Finding:
     if first.kind == "dead_letters" and storms and first.affected < 0.1 * storms[0].affected:
         # Some of many redelivered messages always become dead letters.
         return storms[0]
+    hung = [each for each in findings if each.kind == "client_stopped"]
+    if first.kind == "consumer_stopped" and any(each.end - each.start > 2 * (first.end - first.start) for each in hung):
+        # A group of which one consumer hangs stands still now and then, and lags meanwhile.
+        return max(hung, key=lambda each: each.likelihood)
     lagging = [each for each in findings if each.kind == "consumer_lagging"]
     if first.kind == "consumer_stopped" and any(
         each.end - each.start > 2 * (first.end - first.start) for each in lagging

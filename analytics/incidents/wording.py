@@ -128,6 +128,13 @@ WORDS: Mapping[str, Words] = {
         "Create one producer or consumer for the process, not one for each request.",
     ),
 }
+# Advice where a single client is concerned, and others of its topic are not.
+_ONE_CLIENT = (
+    "Look at this client first: its log, garbage collection, load and network; others of its topic are not concerned."
+)
+_OF_CLIENTS: Mapping[str, str] = dict.fromkeys(
+    ("error_burst", "error_growth", "latency_spike", "latency_growth"), _ONE_CLIENT
+)
 _NAMES = {"sdk": "version", "network": "addresses"}
 _ORDER = ("client", "queue", "group", "topic", "broker", "replica", "sdk", "network", "tenant")
 
@@ -157,4 +164,5 @@ def sentences(finding: Finding) -> Words:
         affected=f"{finding.affected:,.0f}",
         **{name: value for name, value in finding.facts.items() if name != "scope"},
     )
-    return Words(happened[0].upper() + happened[1:], words.advice)
+    of_client = _OF_CLIENTS.get(finding.kind) if finding.facts.get("scope") == "client" else None
+    return Words(happened[0].upper() + happened[1:], of_client or words.advice)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from pyspark.sql import SparkSession
@@ -14,6 +15,8 @@ from analytics.incidents.engines import MACROS, add_view, by_spark, duckdb_query
 from analytics.incidents.local_files import local_files
 from analytics.incidents.tables import Query, Tables, operation_column, tenant_column
 from analytics.jobs.local_tables import condition, local_tables, plain_files, within
+from analytics.schema import table
+from proxy.observability.records.schema import Kind
 
 _log = logging.getLogger("gantry.analytics")
 Sessions = Callable[[], AbstractContextManager[SparkSession]]
@@ -97,6 +100,7 @@ def _by_duckdb(root: str, since: datetime | None, until: datetime | None, statem
             if files.paths:
                 renamed = '* RENAME ("group" AS grp)' if name != "connections" else "*"
                 add_view(database, name, files.paths, condition(since, until), renamed)
+                _add_missing(database, name)
         database.execute(f"CREATE VIEW counted AS {_counted()}")
         for name, text in _VIEWS.items():
             database.execute(f"CREATE VIEW {name} AS {text}")
@@ -107,6 +111,28 @@ def _by_duckdb(root: str, since: datetime | None, until: datetime | None, statem
             return database.execute(statement).df()
         except duckdb.Error as error:
             raise ValueError(f"the statement does not run: {str(error).splitlines()[0]}") from None
+
+
+def _add_missing(database: Any, name: str) -> None:
+    """Add the columns that no file of a view has, because all are of a former version of the schema, as nulls."""
+    known = set(database.sql(f"SELECT * FROM {name} LIMIT 0").columns)
+    columns = {"grp" if column.name == "group" and "grp" in known else column.name for column in table(name).columns}
+    missing = sorted(columns - known)
+    if missing:
+        kinds = {column.name: _DUCKDB.get(column.kind, "VARCHAR") for column in table(name).columns}
+        added = "".join(f", NULL::{kinds[column]} AS {column}" for column in missing)
+        database.execute(f"ALTER VIEW {name} RENAME TO former_{name}")
+        database.execute(f"CREATE VIEW {name} AS SELECT *{added} FROM former_{name}")
+
+
+_DUCKDB = {
+    Kind.TIMESTAMP: "TIMESTAMPTZ",
+    Kind.SHORT: "SMALLINT",
+    Kind.INT: "INTEGER",
+    Kind.LONG: "BIGINT",
+    Kind.DOUBLE: "DOUBLE",
+    Kind.BOOLEAN: "BOOLEAN",
+}
 
 
 def _read(spark: SparkSession, root: str, since: datetime | None, until: datetime | None, name: str) -> records.Records:

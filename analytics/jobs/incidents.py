@@ -69,6 +69,6 @@ def lines(found: Sequence[Incident], order: Order, *, as_json: bool) -> Iterator
             yield incident.line()
         elif incident.muted is None:
             start, end = (datetime.fromtimestamp(time, zone) for time in (incident.start, incident.end))
-            span = f"{start:%Y-%m-%d} {clock(start)} to {'now' if incident.open else clock(end)}"
+            span = f"{start:%Y-%m-%d} {clock(start)} to {'the end' if incident.open else clock(end)}"
             yield f"{span}  {incident.severity:8} {incident.kind}: {incident.happened}"
             yield f"    {incident.advice}"

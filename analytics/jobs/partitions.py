@@ -6,7 +6,6 @@ system, and a run that dies is repeated. The sources of a partition are recorded
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from urllib.parse import unquote
 
@@ -102,12 +101,11 @@ def begin(partition: str) -> datetime:
 
 
 def read(spark: SparkSession, root: str, table: str, partitions: list[str]) -> records.Records:
-    """Return the records of these hours, reading every page; damaged files are skipped whole, and named."""
-    times = sorted(map(begin, partitions))
-    found = records.read(spark, root, table, since=times[0], until=times[-1] + timedelta(hours=1), thorough=True)
-    chosen = [f.struct(f.lit(time.date()).alias("date"), f.lit(time.hour).alias("hour")) for time in times]
-    frame = found.frame.where(f.struct("date", "hour").isin(*chosen))
-    return replace(found, frame=frame)
+    """Return the records of these hours, reading every page; damaged files are skipped whole, and named.
+
+    No directory of another hour is listed.
+    """
+    return records.read(spark, root, table, thorough=True, partitions=partitions)
 
 
 def stage(frame: DataFrame, place: Place, folder: str, by: list[str], order: list[str]) -> dict[str, str]:

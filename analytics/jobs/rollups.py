@@ -1,11 +1,13 @@
 """Stored roll-ups: by the hour, and by the day of a zone; they answer questions about a month in seconds.
 
 Only hours with new files are made again, and the days that contain them; late records update exactly these. A roll-up
-has CELL's columns, so all transforms that take "traffic" accept it.
+has STORED's columns, so transforms that take "traffic" accept it, except those of single clients: of these it has a
+sketch, because their number grows without bound.
 """
 
 import hashlib
 import json
+import logging
 from dataclasses import dataclass
 from zoneinfo import ZoneInfo
 
@@ -17,9 +19,14 @@ from analytics.jobs.partitions import Manifest
 from analytics.jobs.place import Place, place
 from analytics.records import NoRecords, Skipped, exists
 from analytics.transforms.periods import zone_name
-from analytics.transforms.rollup import CELL, rollup
+from analytics.transforms.rollup import STORED, rollup
+
+_log = logging.getLogger("gantry.analytics")
 
 HOURLY, DAILY = "hourly", "daily"
+# Version of the roll-ups' columns. 1, without a file that says so, had a row for each client.
+_VERSION = "2"
+_PERIODS = {HOURLY: "1 hour", DAILY: "1 day"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +47,7 @@ def roll(spark: SparkSession, root: str, out: str, zone: str = "UTC") -> Rolled:
     """
     target = place(spark, out)
     _check_zone(target, zone_name(zone))
+    _upgrade(spark, target, zone)
     found = partitions.hours(spark, root, "requests")
     if not found:
         raise NoRecords(f"there are no files of requests in {root}: nothing was rolled up")
@@ -47,9 +55,7 @@ def roll(spark: SparkSession, root: str, out: str, zone: str = "UTC") -> Rolled:
     changed = manifest.changed(found)
     if changed:
         read = partitions.read(spark, root, "requests", changed)
-        hourly = rollup(read.frame, CELL, "1 hour")
-        dated = hourly.withColumn("date", f.to_date("time")).withColumn("hour", f.hour("time"))
-        partitions.promote(target, HOURLY, partitions.stage(dated, target, HOURLY, ["date", "hour"], list(CELL)))
+        _store(target, HOURLY, read.frame, zone)
         manifest.remember({name: found[name] for name in changed}, read.remarks)
     days = _roll_days(spark, target, manifest, zone)
     damaged = manifest.damaged(found, f"{root.rstrip('/')}/requests")
@@ -57,11 +63,38 @@ def roll(spark: SparkSession, root: str, out: str, zone: str = "UTC") -> Rolled:
 
 
 def read(spark: SparkSession, out: str, name: str = DAILY) -> DataFrame:
-    """Return a stored roll-up: time, CELL's columns, sums, attempt and latency. Raises NoRecords if there is none."""
+    """Return a stored roll-up: time, STORED's columns, sums, attempt, latency, and clients, a sketch for client_count.
+
+    Raises NoRecords if there is none, and ValueError for one of a former version.
+    """
     base = f"{out.rstrip('/')}/{name}"
     if not exists(spark, base):
         raise NoRecords(f"there are no {name} roll-ups in {out} yet: gantry analytics rollup makes them")
+    if place(spark, out).read("_version") is None:
+        raise ValueError(f"the roll-ups in {out} are of a former version: gantry analytics rollup converts them")
     return spark.read.parquet(base).drop("date", "hour")
+
+
+def _store(target: Place, name: str, traffic: DataFrame, zone: str) -> None:
+    """Sum records or shorter periods, and replace the partitions in which they lie."""
+    rolled = rollup(traffic, STORED, _PERIODS[name], "UTC" if name == HOURLY else zone, clients=True)
+    if name == HOURLY:
+        dated, by = rolled.withColumns({"date": f.to_date("time"), "hour": f.hour("time")}), ["date", "hour"]
+    else:
+        dated, by = rolled.withColumn("date", f.to_date(f.from_utc_timestamp("time", zone))), ["date"]
+    partitions.promote(target, name, partitions.stage(dated, target, name, by, list(STORED)))
+
+
+def _upgrade(spark: SparkSession, target: Place, zone: str) -> None:
+    """Convert roll-ups of version 1, without the records; safe to repeat, also where some are converted already."""
+    if target.read("_version") is not None:
+        return
+    for name in (HOURLY, DAILY):
+        if target.names(name):
+            _log.info("%s/%s: converting roll-ups of a former version", target.uri, name)
+            stored = spark.read.option("mergeSchema", "true").parquet(f"{target.uri}/{name}")
+            _store(target, name, stored.drop("date", "hour"), zone)
+    target.write("_version", _VERSION.encode())
 
 
 def _roll_days(spark: SparkSession, target: Place, hourly: Manifest, zone: str) -> int:
@@ -79,9 +112,7 @@ def _roll_days(spark: SparkSession, target: Place, hourly: Manifest, zone: str) 
     paths = [f"{HOURLY}/{hour}/{partitions.NAME}" for hour in hours if target.names(f"{HOURLY}/{hour}")]
     if paths:
         frame = spark.read.parquet(*(f"{target.uri}/{path}" for path in paths))
-        daily = rollup(frame, CELL, "1 day", zone)
-        dated = daily.withColumn("date", f.to_date(f.from_utc_timestamp("time", zone)))
-        partitions.promote(target, DAILY, partitions.stage(dated, target, DAILY, ["date"], list(CELL)))
+        _store(target, DAILY, frame, zone)
     manifest.remember({day: made_of[day] for day in changed})
     return len(changed)
 

@@ -18,6 +18,8 @@ from remoting.names import RETRY_PREFIX
 SERVICE = ("protocol", "code", "topic", "broker")
 # Columns for detectors and most other transforms.
 CELL = ("protocol", "code", "topic", "group", "broker", "client_id", "language", "version")
+# Columns of stored roll-ups: the same without clients, whose number grows without bound; a sketch counts them.
+STORED = ("protocol", "code", "topic", "group", "broker", "language", "version")
 # Columns of a report: the same without clients, and those for the load of single clients.
 SUBJECT = ("protocol", "code", "topic", "group", "broker")
 CLIENT = ("client_id", "topic", "group")
@@ -37,30 +39,56 @@ SUMS = (
 )
 # Not summed: the highest delivery attempt.
 HIGHEST = "attempt"
+# Not summed but merged: a HyperLogLog sketch of the client ids, within 2 % of their number; exact for a few.
+CLIENTS = "clients"
 
 
 def rollup(
-    traffic: DataFrame, by: Sequence[str], every: str | None = "1 hour", zone: str = "UTC", *, latency: bool = True
+    traffic: DataFrame,
+    by: Sequence[str],
+    every: str | None = "1 hour",
+    zone: str = "UTC",
+    *,
+    latency: bool = True,
+    clients: bool = False,
 ) -> DataFrame:
     """Sum traffic by time and the columns `by`: [time], *by, the SUMS, attempt, and `latency`, a histogram in µs.
 
     traffic: request records, or a roll-up that has the columns `by` (and shorter periods). latency=False leaves the
-    histogram out, which halves the work. Raises ValueError for a missing column.
+    histogram out, which halves the work. clients=True adds `clients`, a sketch for `client_count`, besides the
+    histogram. Raises ValueError for a missing column.
     """
     require(traffic, *by, *(("latency",) if latency and is_rollup(traffic) else ()))
     columns = [*named(every), *by]
+    known = [name for name in (CLIENTS, "client_id") if clients and name in traffic.columns]
+    require(traffic, *((CLIENTS,) if clients and not known else ()))
     if not latency:
         cells = traffic.select(*keys(every, zone), *by, *measures(traffic))
         return cells.groupBy(*columns).agg(*added())
     long = _long(traffic) if is_rollup(traffic) else traffic.withColumn("bucket", histogram.bucket(f.col("latency_us")))
     cells = long.select(
-        *keys(every, zone), *by, *measures(traffic), "bucket", *(("count",) if is_rollup(traffic) else ())
+        *keys(every, zone), *by, *measures(traffic), "bucket", *(("count",) if is_rollup(traffic) else ()), *known
     )
     if not is_rollup(traffic):
         cells = cells.withColumn("count", f.col("requests"))
     # By bucket first: then one entry per bucket is collected.
-    buckets = cells.groupBy(*columns, "bucket").agg(*added(), f.sum("count").alias("count"))
-    return buckets.groupBy(*columns).agg(*added(), histogram.collected("bucket", "count").alias("latency"))
+    buckets = cells.groupBy(*columns, "bucket").agg(*added(), f.sum("count").alias("count"), *_sketched(known))
+    merged = [f.hll_union_agg(CLIENTS).alias(CLIENTS)] if clients else []
+    return buckets.groupBy(*columns).agg(*added(), histogram.collected("bucket", "count").alias("latency"), *merged)
+
+
+def client_count(sketch: str = CLIENTS) -> Column:
+    """Aggregate sketches into the number of different clients."""
+    return f.hll_sketch_estimate(f.hll_union_agg(sketch))
+
+
+def _sketched(known: Sequence[str]) -> list[Column]:
+    """Return the aggregate that sketches clients. known: client_id, sketches, or both where some rows have one each."""
+    if not known:
+        return []
+    aggregates = {"client_id": f.hll_sketch_agg("client_id"), CLIENTS: f.hll_union_agg(CLIENTS)}
+    first, *others = (aggregates[name] for name in known)
+    return [(f.hll_union(first, others[0]) if others else first).alias(CLIENTS)]
 
 
 def is_rollup(traffic: DataFrame) -> bool:
@@ -113,10 +141,12 @@ def require(frame: DataFrame, *columns: str) -> None:
 def _long(rolled: DataFrame) -> DataFrame:
     """Return a row per bucket; the sums stay with the first one, so that they are counted once."""
     first = f.coalesce(f.col("place"), f.lit(0)) == 0
-    kept = [name for name in rolled.columns if name not in ("latency", *SUMS)]
-    exploded = rolled.select(*kept, *SUMS, f.posexplode_outer("latency").alias("place", "entry"))
+    kept = [name for name in rolled.columns if name not in ("latency", CLIENTS, *SUMS)]
+    sketch = [CLIENTS] if CLIENTS in rolled.columns else []
+    exploded = rolled.select(*kept, *sketch, *SUMS, f.posexplode_outer("latency").alias("place", "entry"))
     return exploded.select(
         *kept,
+        *(f.when(first, f.col(name)).alias(name) for name in sketch),
         *(f.when(first, f.col(name)).otherwise(0.0).alias(name) for name in SUMS),
         f.col("entry.bucket").alias("bucket"),
         f.col("entry.count").alias("count"),

@@ -14,6 +14,7 @@ from analytics import records
 from analytics.incidents import mutes
 from analytics.incidents.baseline import usual_range
 from analytics.incidents.detection import detect
+from analytics.incidents.detectors.queues import clients
 from analytics.incidents.detectors.volume import volume
 from analytics.incidents.engines import by_spark
 from analytics.incidents.finding import Finding
@@ -208,6 +209,41 @@ def test_every_kind_has_whole_sentences(kind: str) -> None:
         assert "{" not in sentence
         assert sentence[0].isupper() or sentence[0].isdigit()
         assert sentence.endswith(".")
+
+
+def test_advice_for_a_single_client_is_about_the_client() -> None:
+    slow = sentences(_finding("latency_spike", 1, 2, client="c"))
+    assert (slow.happened.partition(" were")[0], "this client" in slow.advice) == (
+        "50% of the requests of client c",
+        True,
+    )
+    assert "broker" in sentences(_finding("latency_spike", 1, 2, broker="b")).advice
+
+
+@pytest.mark.parametrize(("taken_over", "found"), [(False, 1), (True, 0)])
+def test_consumer_that_took_a_little_is_found_when_it_hangs(taken_over: bool, found: int) -> None:
+    """One of four consumers takes nothing for 17 of 432 periods; the others may take its share."""
+    silent = range(200, 217)
+    times, names = np.meshgrid(np.arange(432), ["c1", "c2", "c3", "c4"])
+    members = pd.DataFrame({"t": times.ravel(), "client": names.ravel(), "op": "receive", "grp": "g", "topic": "a"})
+    hangs = (members["client"] == "c1") & members["t"].isin(silent)
+    members = members[~hangs].assign(m=1.0, n=1.0, rows_=1)
+    steps = np.arange(0, 864, 2)
+    due = pd.DataFrame({"t": steps, "op": "due", "topic": "a", "grp": None, "m": 4.0})
+    less = np.isin(steps // 2, silent) & (not taken_over)
+    taken = due.assign(op="receive", grp="g", m=np.where(less, 3.0, 4.0))
+    blank = pd.DataFrame()
+    flows = pd.concat([due, taken], ignore_index=True)
+    made = Tables(pd.DataFrame({"t": np.arange(864)}), blank, flows, blank, members, blank, blank, blank)
+    assert [each.about["client"] for each in clients(made)] == ["c1"] * found
+
+
+def test_one_consumer_that_hangs_is_the_cause_of_its_groups_lag() -> None:
+    hung = _finding("client_stopped", 1, 6, group="g", topic="a", client="c")
+    stopped = _finding("consumer_stopped", 2, 3, group="g", topic="a")
+    lagging = _finding("consumer_lagging", 1, 6, group="g", topic="a")
+    (incident,) = incidents([hung, stopped, lagging], 1e6)
+    assert (incident.kind, incident.about["client"]) == ("client_stopped", "c")
 
 
 # The mute file.

@@ -14,12 +14,14 @@ from analytics.incidents.statistics import Array, dispersion, gains, intervals, 
 from analytics.incidents.tables import COARSE, STEP, Tables
 from analytics.transforms.operations import ACK, RECEIVE, SEND
 
-_LESS, _SHARE, _LEAST, _LIKELIHOOD = 0.1, 0.2, 20.0, 20.0
+_LESS, _SHARE, _LIKELIHOOD = 0.1, 0.2, 20.0
 _MORE, _TIMES, _MORE_LEAST, _MORE_SHARE = 3.0, 3.0, 60.0, 0.3
 # Commits and messages of a queue and period that count.
 _COMMITS = 2.0
-# A stopped client matters if its group takes less than this share of the due messages.
-_MISSING = 0.9
+# A stopped client matters if its group takes less than this share of the due messages, and how sure that must be.
+_MISSING, _MISSING_LIKELIHOOD = 0.92, 2.0
+# A client that takes nothing at all needs less evidence of its own, because its group's missing messages are further.
+_NOTHING, _SURE, _TOGETHER = 0.05, 12.0, 18.0
 
 
 def queues(tables: Tables) -> list[Finding]:
@@ -47,13 +49,22 @@ def clients(tables: Tables) -> list[Finding]:
     received = tables.members[(tables.members["op"] == RECEIVE) & tables.members["grp"].notna()]
     for (topic, group), part in received.groupby(["topic", "grp"]):
         about = {"group": str(group), "topic": str(topic)}
-        stops = _stops(tables, "client_stopped", about, part, "client", None)
-        found += [each for each in stops if _missing(tables, each)]
+        stops = _stops(tables, "client_stopped", about, part, "client", None, _SURE)
+        found += [each for each in stops if _is_plain(each, _missing(tables, each))]
     return found
 
 
-def _missing(tables: Tables, stop: Finding) -> bool:
-    """Return whether the group took less than what was due while the client was silent."""
+def _is_plain(stop: Finding, missing: float) -> bool:
+    """Return whether a client stopped. missing: how sure it is that messages of its group are missing."""
+    if missing < _MISSING_LIKELIHOOD:
+        return False
+    if stop.likelihood >= _LIKELIHOOD and stop.expected - stop.observed >= _LIKELIHOOD:
+        return True
+    return stop.observed <= _NOTHING * stop.expected and stop.likelihood + missing >= _TOGETHER
+
+
+def _missing(tables: Tables, stop: Finding) -> float:
+    """Return how sure it is that the group took less than what was due while the client was silent; 0 if it did not."""
     flows = tables.flows[tables.flows["topic"] == stop.about["topic"]]
     during = (flows["t"] >= stop.start / STEP) & (flows["t"] < stop.end / STEP)
     own = (flows["op"] == RECEIVE) & (flows["grp"] == stop.about["group"])
@@ -62,7 +73,7 @@ def _missing(tables: Tables, stop: Finding) -> bool:
         (float(flows[own & when]["m"].sum()), float(flows[due & when]["m"].sum())) for when in (during, ~during)
     )
     usual = outside[0] / max(outside[1], 1e-9)
-    return inside[0] < _MISSING * usual * inside[1] and likelihood(inside[0], usual * inside[1]) > 8.0
+    return likelihood(inside[0], usual * inside[1]) if inside[0] < _MISSING * usual * inside[1] else 0.0
 
 
 def _split(finding: Finding) -> Finding:
@@ -83,9 +94,17 @@ def _matrix(tables: Tables, part: pd.DataFrame, column: str) -> tuple[list[str],
 
 
 def _stops(
-    tables: Tables, kind: str, about: Mapping[str, str], part: pd.DataFrame, column: str, source: pd.DataFrame | None
+    tables: Tables,
+    kind: str,
+    about: Mapping[str, str],
+    part: pd.DataFrame,
+    column: str,
+    source: pd.DataFrame | None,
+    least: float = _LIKELIHOOD,
 ) -> list[Finding]:
-    """Return the subjects of a column that stopped. source: requests that their own follow; None: the siblings'."""
+    """Return the subjects of a column that stopped. source: requests that their own follow; None: the siblings'. least:
+    likelihood, and missing messages.
+    """
     names, counts, first = _matrix(tables, part, column)
     if len(names) < 2:
         return []
@@ -105,10 +124,10 @@ def _stops(
         expected = _usual_ratio(series, others) * others
         # Where receives do not follow sends closely, only larger deviations count.
         certain = sampled / max(dispersion(series * sampled, expected * sampled, block) for block in (6, 36))
-        for span in intervals(gains(series * certain, expected * certain, _LESS), _LIKELIHOOD * 0.7):
+        for span in intervals(gains(series * certain, expected * certain, _LESS), least * 0.7):
             seen, usual = (float(each[span.start : span.end].sum()) for each in (series, expected))
             score = likelihood(seen * certain, usual * certain)
-            if seen > _SHARE * usual or (usual - seen) * certain < _LEAST or score < _LIKELIHOOD:
+            if seen > _SHARE * usual or (usual - seen) * certain < least or score < least:
                 continue
             still = begins + span.end >= counts.shape[1] - 1
             # It stopped between its last event and the first that is missing.

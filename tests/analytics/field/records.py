@@ -13,7 +13,8 @@ from analytics.schema import CONNECTIONS, REQUESTS
 from proxy.observability.records.schema import VERSION
 from tests.analytics.field import truth
 from tests.analytics.field.connections import connections
-from tests.analytics.field.incidents import Stage, plant
+from tests.analytics.field.incidents import plant
+from tests.analytics.field.stage import Stage
 from tests.analytics.field.traffic import Columns, grpc, requests
 from tests.analytics.field.truth import Planted
 from tests.analytics.field.world import QUEUES, Array, World, build

@@ -6,6 +6,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -34,6 +35,15 @@ def test_sql_prints_rows(root: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert (first["tenant"], first["operation"]) == ("shop", "send")
     assert main(["sql", str(root), "SELECT tenant, SUM(requests) AS n FROM tenants GROUP BY 1", "--csv"]) == 0
     assert capsys.readouterr().out == "tenant,n\nshop,182.0\n"
+
+
+def test_sql_reads_files_that_are_all_of_a_former_version(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for path in root.rglob("*.parquet"):
+        pq.write_table(pq.read_table(path, partitioning=None).drop_columns(["weight"]), path)
+    assert (
+        main(["sql", str(root), "SELECT SUM(requests) AS n, COUNT(weight) AS w FROM tenants, requests", "--csv"]) == 0
+    )
+    assert capsys.readouterr().out.splitlines()[1].endswith(",0")
 
 
 def test_sql_reads_nothing_else_and_explains_mistakes(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,15 +6,17 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from analytics import records
-from analytics.jobs import rollups
+from analytics.jobs import partitions, rollups
 from analytics.jobs.partitions import Manifest
+from analytics.jobs.place import Directory
 from analytics.jobs.rollups import DAILY, HOURLY, Rolled, read, roll
 from analytics.records import NoRecords
-from analytics.transforms.rollup import CELL, rollup
-from tests.analytics.frames import at, contents, failed, receive, send
+from analytics.transforms.rollup import CELL, STORED, client_count, rollup
+from tests.analytics.frames import at, contents, failed, only, receive, send
 from tests.analytics.jobs.record_files import rows, write
 
 
@@ -41,13 +43,17 @@ def places(rolled: Path, tmp_path: Path) -> tuple[Path, Path]:
 
 
 def expected(spark: SparkSession, root: Path, every: str, zone: str = "UTC") -> list[str]:
-    rolled = rollup(records.read(spark, str(root)).frame, CELL, every, zone)
-    return sorted(map(str, contents(rolled.select(*sorted(rolled.columns)))))
+    return plain(rollup(records.read(spark, str(root)).frame, STORED, every, zone, clients=True))
+
+
+def plain(rolled: DataFrame) -> list[str]:
+    """Return the rows with the number of clients in place of their sketch: the bytes depend on the order of merging."""
+    counted = rolled.withColumn("clients", f.hll_sketch_estimate("clients"))
+    return sorted(map(str, contents(counted.select(*sorted(counted.columns)))))
 
 
 def kept(spark: SparkSession, out: Path, name: str) -> list[str]:
-    frame = read(spark, str(out), name)
-    return sorted(map(str, contents(frame.select(*sorted(frame.columns)))))
+    return plain(read(spark, str(out), name))
 
 
 def test_rollups_equal_those_of_the_records(spark: SparkSession, places: tuple[Path, Path]) -> None:
@@ -152,3 +158,58 @@ def test_read_without_rollups_raises_a_sentence(spark: SparkSession, tmp_path: P
         read(spark, str(tmp_path))
     with pytest.raises(ValueError, match="is no time zone"):
         roll(spark, str(tmp_path), str(tmp_path / "out"), "Mars")
+
+
+def test_rollups_count_clients_without_naming_them(spark: SparkSession, tmp_path: Path) -> None:
+    root, out = tmp_path / "records", tmp_path / "rolled"
+    clients = [None, *(f"10.0.0.{number}@1" for number in range(300))]
+    for name, minutes in (("replica-0-1-0", 0), ("replica-1-1-0", 90)):
+        write(root, [send(at(minutes), client_id=client, latency_us=1000) for client in clients], name)
+    roll(spark, str(root), str(out))
+    for name in (HOURLY, DAILY):
+        rolled = read(spark, str(out), name)
+        assert "client_id" not in rolled.columns
+        assert rolled.count() == (2 if name == HOURLY else 1)
+        assert only(rolled.agg(client_count().alias("n")))["n"] == pytest.approx(300, rel=0.02)
+        assert all(b"10.0.0." not in path.read_bytes() for path in (out / name).rglob("*.parquet"))
+
+
+def former(spark: SparkSession, root: Path, out: Path) -> None:
+    """Replace roll-ups by those of version 1, which had a row for each client."""
+    (out / "_version").unlink()
+    target = Directory(out)
+    hourly = rollup(records.read(spark, str(root)).frame, CELL, "1 hour")
+    dated = hourly.withColumns({"date": f.to_date("time"), "hour": f.hour("time")})
+    partitions.promote(target, HOURLY, partitions.stage(dated, target, HOURLY, ["date", "hour"], list(CELL)))
+    dated = rollup(hourly, CELL, "1 day").withColumn("date", f.to_date("time"))
+    partitions.promote(target, DAILY, partitions.stage(dated, target, DAILY, ["date"], list(CELL)))
+
+
+def test_rollups_of_the_former_version_are_converted_without_their_records(
+    spark: SparkSession, places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, out = places
+    hours, days = kept(spark, out, HOURLY), kept(spark, out, DAILY)
+    former(spark, root, out)
+    with pytest.raises(ValueError, match="converts them"):
+        read(spark, str(out))
+    # A file remains: retention has removed the others.
+    for path in sorted(root.rglob("*.parquet"))[1:]:
+        path.unlink()
+    moves: list[str] = []
+    move = Directory.move
+
+    def dying(self: Directory, old: str, new: str) -> None:
+        moves.append(new)
+        if len(moves) == 4:
+            raise KeyboardInterrupt
+        move(self, old, new)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Directory, "move", dying)
+        with pytest.raises(KeyboardInterrupt):
+            roll(spark, str(root), str(out))
+    # Some hours are converted, the others are not.
+    assert roll(spark, str(root), str(out)) == Rolled(hours=0, days=0, kept=1)
+    assert kept(spark, out, HOURLY) == hours
+    assert kept(spark, out, DAILY) == days
