@@ -99,17 +99,25 @@ class Authority:
 
     async def refresh(self) -> None:
         """Look for changes of users and policies."""
-        changes = [await source.refresh() for source in self.sources]
-        changes += [await refresh() for refresh in self.refreshers]
-        if any(changes):
+        if any([await source.refresh() for source in self.sources]):
             self.changed()
 
     async def run(self, interval: float) -> None:
-        """Look for changes every `interval` seconds, until cancelled."""
+        """Look for changes every `interval` seconds, until cancelled.
+
+        A slow server of keys does not delay the changes of users and policies.
+        """
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._repeat, self.refresh, interval)
+            for refresh in self.refreshers:
+                group.start_soon(self._repeat, refresh, interval)
+
+    async def _repeat(self, refresh: Callable[[], Awaitable[bool | None]], interval: float) -> None:
         while True:
             await anyio.sleep(interval)
             try:
-                await self.refresh()
+                if await refresh():
+                    self.changed()
             except Exception:
                 # An internal error must not stop this task: permissions could no longer be revoked.
                 _log.exception("users and policies cannot be checked for changes")
@@ -231,7 +239,7 @@ class Authority:
                 return
             raise self.reject(principal, context.channel.protocol, host, spec.name)
         key: tuple[object, ...] | None = None
-        if depend_on_names(spec, fields):
+        if depend_on_names(spec, fields, context.command.body):
             first, second = spec.need_fields
             key = (
                 principal,
@@ -300,7 +308,8 @@ class Authority:
         if principal.method not in _BY_USER:
             return True
         user = self.user(principal.user)
-        return user is not None and user.enabled
+        # The user of a token need not be in a source.
+        return principal.method is Method.TOKEN if user is None else user.enabled
 
     def reject(self, principal: Principal, protocol: str, host: str, request: str) -> NotAuthenticated:
         """Count and log a sender that is not authenticated, and return the error."""
@@ -311,7 +320,7 @@ class Authority:
 
 
 _UNRESTRICTED = frozenset({Method.ADDRESS, Method.OWN})
-_BY_USER = frozenset({Method.SIGNATURE, Method.CERTIFICATE, Method.PASSWORD})
+_BY_USER = frozenset({Method.SIGNATURE, Method.CERTIFICATE, Method.PASSWORD, Method.TOKEN})
 _ALL = Grants(Role.SUPER, ())
 _NO_CREDENTIAL = Principal("", Method.NONE, failure=Failure.NO_CREDENTIAL)
 

@@ -12,6 +12,7 @@ from remoting.names import RETRY_PREFIX
 from remoting.permissions import Action, Permission, ResourceKind
 
 _READING = frozenset({Action.GET, Action.LIST})
+_CHANGES = frozenset({Action.CREATE, Action.UPDATE, Action.DELETE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +47,14 @@ _NO_RULE = Decision(False, "no rule applies")
 
 
 def effective(permission: Permission) -> Permission:
-    """Return the permission to decide about: consuming from a retry topic is a matter of its group.
+    """Return the permission to decide about: a retry topic is a matter of its group.
 
-    Publishing to it is too, as in the official proxy: consumers of old clients send messages back themselves.
+    Its consumers may read it, and publish to it as in the official proxy: those of old clients send messages back
+    themselves. Whoever creates, changes or deletes it needs that action on the group.
     """
     kind, name, actions = permission
     if kind is not ResourceKind.TOPIC or not name.startswith(RETRY_PREFIX):
         return permission
-    reading = tuple(action for action in actions if action not in (Action.PUB, Action.SUB))
-    return Permission(ResourceKind.GROUP, name.removeprefix(RETRY_PREFIX), (Action.SUB, *reading))
+    others = tuple(action for action in actions if action not in (Action.PUB, Action.SUB))
+    group = name.removeprefix(RETRY_PREFIX)
+    return Permission(ResourceKind.GROUP, group, others if _CHANGES.issuperset(actions) else (Action.SUB, *others))

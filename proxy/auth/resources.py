@@ -10,6 +10,7 @@ from remoting.json_names import collect_names
 from remoting.names import DEFAULT_TOPIC, RETRY_PREFIX
 from remoting.permissions import Action, BodyFormat, Need, Needs, Permission, ResourceKind
 from remoting.requests import RequestSpec
+from remoting.send_message import SendFieldNames
 
 # Bodies up to this size are parsed once and remembered: clients repeat their heartbeats and locks.
 _MAX_REMEMBERED = 8 * 1024
@@ -36,6 +37,9 @@ _BODIES = {
 }
 _PUB = (Action.PUB,)
 _QUEUE_SEPARATOR = ","
+# The beginning of that property, with its separator, in the body of a batch.
+_MULTI_DISPATCH = f"{properties.INNER_MULTI_DISPATCH}\x01".encode()
+_NO_BATCH = "false"
 _STACKS = "jstackEnable"
 # The groups of producers need no permission: sending to a topic does.
 _PRODUCERS = "producerdataset"
@@ -62,16 +66,28 @@ def permissions(spec: RequestSpec, fields: dict[str, str], body: bytes) -> Itera
         yield from read(needs.body, body)
     if spec.send is not None:
         yield from _of_properties(fields.get(spec.send.properties, ""))
+        if _dispatches_batch(spec.send, fields, body):
+            yield Permission(ResourceKind.TOPIC, "", _PUB)
 
 
-def depend_on_names(spec: RequestSpec, fields: dict[str, str]) -> bool:
+def depend_on_names(spec: RequestSpec, fields: dict[str, str], body: bytes) -> bool:
     """Return whether the permissions depend on the names in `spec.need_fields` alone."""
     if spec.needs is None or spec.needs.body is not None or _STACKS in fields:
         return False
     if spec.send is None:
         return True
     text = fields.get(spec.send.properties, "")
-    return properties.INNER_MULTI_DISPATCH not in text and properties.TIMER_DEL_UNIQKEY not in text
+    if properties.INNER_MULTI_DISPATCH in text or properties.TIMER_DEL_UNIQKEY in text:
+        return False
+    return not _dispatches_batch(spec.send, fields, body)
+
+
+def _dispatches_batch(names: SendFieldNames, fields: dict[str, str], body: bytes) -> bool:
+    """Return whether a batch has a message for further queues, which only forged ones have.
+
+    The batch is not parsed: brokers read negative lengths in it otherwise than we do.
+    """
+    return fields.get(names.batch, _NO_BATCH) != _NO_BATCH and _MULTI_DISPATCH in body
 
 
 def _of_properties(text: str) -> Iterator[Permission]:

@@ -3,14 +3,17 @@
 import json
 import logging
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import anyio.to_thread
 from joserfc import jwt
 from joserfc.errors import JoseError
-from joserfc.jwk import KeySet
+from joserfc.jwk import Key, KeySet
 from joserfc.jwt import ClaimsOption
 
 from proxy.auth.grpc_guard import VerifiedToken
@@ -59,15 +62,19 @@ class Tokens:
         try:
             claims = jwt.decode(token, self._keys, algorithms=_ALGORITHMS).claims
             jwt.JWTClaimsRegistry(now=now, leeway=_LEEWAY, exp={"essential": True}, **self._options).validate(claims)
-        except (JoseError, ValueError, TypeError, KeyError):
+            expires_at = float(claims["exp"]) + _LEEWAY
+        except (JoseError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
             return None
         user, groups = claims.get(self._user_claim), claims.get(self._groups_claim, [])
         if isinstance(groups, str):
             groups = groups.split()
-        if not isinstance(user, str) or not user or not isinstance(groups, list) or len(groups) > _MAX_GROUPS:
+        # Halves of surrogate pairs are not printable.
+        if not isinstance(user, str) or not user or not user.isprintable():
+            return None
+        if not isinstance(groups, list) or len(groups) > _MAX_GROUPS:
             return None
         names = frozenset(group for group in groups if isinstance(group, str))
-        return VerifiedToken(user, names, float(claims["exp"]) + _LEEWAY)
+        return VerifiedToken(user, names, expires_at)
 
     async def refresh(self) -> bool:
         """Load the keys again if it is time; return whether they have changed."""
@@ -88,16 +95,45 @@ class Tokens:
     def _load(self) -> KeySet:
         try:
             text = self._read()
-            keys = KeySet.import_key_set(json.loads(text))
+            entries = json.loads(text)["keys"]
+            keys = _import_keys(entries)
         except OSError as error:
             raise AuthError(f"{self._place}: {getattr(error, 'reason', None) or error.strerror or error}") from None
-        except (JoseError, ValueError, TypeError, KeyError):
+        except (JoseError, ValueError, TypeError, KeyError, RecursionError):
             raise AuthError(f"{self._place}: not a JWK set") from None
+        if text != self._text and (ignored := len(entries) - len(keys.keys)):
+            _log.warning("%s: %d keys of unknown types are ignored", self._place, ignored)
         self._text = text
         return keys
 
     def _read(self) -> str:
         if self._place.startswith("https://"):
-            with urllib.request.urlopen(self._place, timeout=_TIMEOUT) as response:  # noqa: S310  # https only
+            with _opener.open(self._place, timeout=_TIMEOUT) as response:
                 return bytes(response.read(_MAX_KEYS)).decode()
         return Path(self._place).read_text(encoding="utf-8")
+
+
+def _import_keys(entries: list[dict[str, Any]]) -> KeySet:
+    """Return the keys of a JWK set without those of unknown types, which RFC 7517 (section 5) has readers ignore.
+
+    Raises ValueError if none remains.
+    """
+    keys: list[Key] = []
+    for entry in entries:
+        with suppress(JoseError, ValueError, TypeError, KeyError, AttributeError):
+            keys += KeySet.import_key_set({"keys": [entry]}).keys
+    if not keys:
+        raise ValueError("no key")
+    return KeySet(keys)
+
+
+class _RefuseDowngrade(urllib.request.HTTPRedirectHandler):
+    """Follows redirects to https only: anyone on the way could replace keys that arrive in plain text."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        if not newurl.startswith("https://"):
+            raise urllib.error.URLError("redirected to a URL without https")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+_opener = urllib.request.build_opener(_RefuseDowngrade)

@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import anyio.to_thread
-from pydantic import Field, StrictBool
+from pydantic import AwareDatetime, Field, StrictBool
 
 from proxy.auth.assembly import users_cipher
 from proxy.auth.policy import Role
@@ -30,7 +31,7 @@ from proxy.operations import operator_channel
 from proxy.operations.failures import Failure, FailureKind, OperationFailed, conflict, not_found
 from proxy.operations.operation import REMOTE_TIMEOUT, operation
 from proxy.operations.services import AdminServices
-from proxy.operations.values import Answer, RequestBody
+from proxy.operations.values import Answer, RequestBody, Timestamp
 from remoting.codes import RequestCode, ResponseCode
 
 _Result = TypeVar("_Result")
@@ -40,6 +41,7 @@ RoleName = Literal["normal", "operator", "super"]
 _Secret = Annotated[str, Field(min_length=6, max_length=256)]
 _Subject = Annotated[str, Field(pattern=r"^@?[A-Za-z0-9_.@-]{1,128}$")]
 _Texts = Annotated[list[Annotated[str, Field(min_length=1, max_length=512)]], Field(max_length=100)]
+_EXPIRES = "2030-01-31T12:00:00Z"
 _RESOURCE = "Topic:NAME, Group:NAME, Cluster:NAME, with * at the end for a prefix, or *"
 
 
@@ -52,6 +54,7 @@ class User(Answer):
     groups: list[str] = Field(examples=[["billing"]])
     enabled: bool
     policies: int = Field(description="number of its own policies")
+    expires: Timestamp | None = Field(None, description="when the user is disabled; null: never")
 
 
 class Policy(Answer):
@@ -82,6 +85,9 @@ class UserOrder(RequestBody):
     password: _Secret | None = Field(
         None, repr=False, description="password for this API, stored as a scrypt hash; only in the users file"
     )
+    expires: AwareDatetime | None = Field(
+        None, description="when the user is to be disabled, with a zone; only in the users file", examples=[_EXPIRES]
+    )
 
 
 class CreatedUser(Answer):
@@ -100,6 +106,9 @@ class UserUpdate(RequestBody):
     enabled: StrictBool | None = None
     secret: _Secret | None = Field(None, repr=False, description="the new secret key")
     password: _Secret | None = Field(None, repr=False, description="the new password for this API")
+    expires: AwareDatetime | Literal[""] | None = Field(
+        None, description='when the user is to be disabled, with a zone; "": never', examples=[_EXPIRES]
+    )
 
 
 class PolicyOrder(RequestBody):
@@ -202,7 +211,9 @@ async def get_user(services: AdminServices, query: UserQuery) -> UserDetail:
 async def create_user(services: AdminServices, creation: Creation) -> CreatedUser:
     """Create a user or group."""
     name, order = _chosen(services, creation.store), creation.order
-    user = NewUser(order.name, Role(order.role), tuple(order.groups), order.secret, order.password)
+    user = NewUser(
+        order.name, Role(order.role), tuple(order.groups), order.secret, order.password, expires=order.expires
+    )
     secret = await _run(services, name, lambda store: store.create(user))
     return CreatedUser(name=order.name, source=name, secret_key=secret)
 
@@ -217,6 +228,7 @@ async def update_user(services: AdminServices, update: Update) -> UserDetail:
         enabled=changes.enabled,
         secret=changes.secret,
         password=changes.password,
+        expires=changes.expires,
     )
     await _run(services, name, lambda store: store.update(update.name, change))
     return await get_user(services, UserQuery(update.name, name))
@@ -325,6 +337,7 @@ def _user(store: StoreName, entry: UserEntry) -> User:
         groups=list(entry.groups),
         enabled=entry.enabled,
         policies=entry.policies,
+        expires=None if entry.expires is None else datetime.fromisoformat(entry.expires),
     )
 
 

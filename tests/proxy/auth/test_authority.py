@@ -1,6 +1,7 @@
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from proxy.auth.authority import Authority, Forbidden, NotAuthenticated
@@ -12,6 +13,7 @@ from remoting import properties
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError
+from remoting.messages import BatchMessage, encode_batch
 from remoting.permissions import NEEDS, Needs, ResourceKind
 from remoting.requests import INTERNAL_REQUESTS, REQUESTS, SEND_FIELD_NAMES, Direction
 from remoting.signature import Credentials
@@ -212,6 +214,61 @@ def test_properties_that_affect_other_topics_need_their_permissions(
         with pytest.raises(Forbidden):
             ask(made, signed(sent, ALICE))
     ask(made, signed(command(code, **{SEND_FIELD_NAMES[code].properties: properties.encode(pairs)}), ROOT))
+
+
+@pytest.mark.parametrize("batch", ["true", "TRUE", "false"])
+@pytest.mark.parametrize("code", SENDS)
+def test_batches_with_messages_for_further_queues_need_all_topics(tmp_path: Path, code: int, batch: str) -> None:
+    """Brokers with multi-dispatch put a message of a batch at any offset of the queues that it names."""
+    pairs = properties.encode({"INNER_MULTI_DISPATCH": "%LMQ%payments", "INNER_MULTI_QUEUE_OFFSET": "7"})
+    made = authority(tmp_path)
+
+    def batch_of(text: str) -> RemotingCommand:
+        sent = command(code, **{SEND_FIELD_NAMES[code].batch: batch})
+        sent.body = encode_batch([BatchMessage(0, b"INNER_MULTI_DISPATCH", ""), BatchMessage(0, b"x", text)])
+        return sent
+
+    # A decision about the topic alone is remembered.
+    ask(made, signed(batch_of(""), ALICE))
+    if batch == "false":
+        ask(made, signed(batch_of(pairs), ALICE))
+    else:
+        with pytest.raises(Forbidden, match=r"Pub on Topic:\*"):
+            ask(made, signed(batch_of(pairs), ALICE))
+    ask(made, signed(batch_of(pairs), ROOT))
+
+
+async def test_a_users_end_ends_its_tokens(tmp_path: Path) -> None:
+    made = authority(tmp_path)
+    alice, other = (made.principal(name, Method.TOKEN) for name in ("alice-1", "not-in-the-file"))
+    assert made.is_valid(alice)
+    assert made.is_valid(other)
+    file = tmp_path / "users.toml"
+    file.write_text(file.read_text().replace("[users.alice-1]", "[users.alice-1]\nenabled = false"))
+    await made.refresh()
+    assert not made.is_valid(alice)
+    assert made.is_valid(other)
+
+
+async def test_a_slow_server_of_keys_does_not_delay_changes_of_users(tmp_path: Path) -> None:
+    made = authority(tmp_path)
+    changed = anyio.Event()
+    made.change_listeners.append(changed.set)
+
+    async def slow() -> bool:
+        await anyio.sleep_forever()
+        return False
+
+    made.refreshers.append(slow)
+    async with anyio.create_task_group() as group:
+        group.start_soon(made.run, 0.01)
+        await anyio.sleep(0.05)
+        file = tmp_path / "users.toml"
+        file.write_text(file.read_text() + '[users.new-user]\nsecret = "secret-of-new"\n')
+        with anyio.fail_after(20):
+            await changed.wait()
+        group.cancel_scope.cancel()
+    assert made.user("new-user") is not None
 
 
 def test_every_producer_may_ask_for_the_route_of_the_model_topic(tmp_path: Path) -> None:

@@ -96,6 +96,13 @@ def test_a_retry_topic_is_a_matter_of_its_group() -> None:
     assert not allowed([policy("Topic:*", "All")], Permission(TOPIC, "%RETRY%billing", (Action.SUB,)))
 
 
+@pytest.mark.parametrize("action", [Action.CREATE, Action.UPDATE, Action.DELETE])
+def test_consumers_do_not_change_or_delete_their_retry_topic(action: Action) -> None:
+    change = Permission(TOPIC, "%RETRY%billing", (action,))
+    assert not allowed([policy("Group:billing", "Pub,Sub,Get,List")], change)
+    assert allowed([policy("Group:billing", action.value)], change)
+
+
 @pytest.mark.parametrize("text", ["orders", "Topic:", "Queue:a", "Topic:a*b", "Topic:*a", ""])
 def test_invalid_patterns_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="resource"):

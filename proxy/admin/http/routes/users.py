@@ -51,7 +51,7 @@ async def get_user(operations: Operations, user: UserName, store: StoreChoice = 
     return await operations.run(users.get_user, UserQuery(user, store))
 
 
-@router.patch("/users/{user}", tags=["operations"], summary="Change a user: role, groups, secret, enabled")
+@router.patch("/users/{user}", tags=["operations"], summary="Change a user: role, groups, secret, enabled, expires")
 async def update_user(
     operations: Operations, user: UserName, update: UserUpdate, store: StoreChoice = None
 ) -> UserDetail:

@@ -85,6 +85,31 @@ async def test_users_and_policies_are_managed(tmp_path: Path, store: str, caplog
     assert _SECRET not in str(audit)
 
 
+async def test_users_of_the_file_expire(tmp_path: Path) -> None:
+    async with replica(tmp_path, **_settings(tmp_path, "file")) as on:
+        await on.post("/v1/users", {"name": "carol", "expires": "2099-01-31T12:00:00+02:00"})
+        listed = {user["name"]: user["expires"] for user in (await on.get("/v1/users"))["items"]}
+        assert listed == {"carol": "2099-01-31T10:00:00.000000Z", "root": None}
+        past = (await on.write.patch("/v1/users/carol", json={"expires": "2020-01-31T12:00:00Z"})).json()
+        assert (past["enabled"], past["expires"]) == (False, "2020-01-31T12:00:00.000000Z")
+        never = (await on.write.patch("/v1/users/carol", json={"expires": ""})).json()
+        assert (never["enabled"], never["expires"]) == (True, None)
+        for text in ("2030-01-31T12:00:00", "tomorrow"):
+            for method, path, body in (
+                ("POST", "/v1/users", {"name": "dave", "expires": text}),
+                ("PATCH", "/v1/users/carol", {"expires": text}),
+            ):
+                assert (await on.write.request(method, path, json=body)).status_code == 422, (method, text)
+
+
+async def test_users_of_brokers_do_not_expire(tmp_path: Path) -> None:
+    async with replica(tmp_path, **_settings(tmp_path, "brokers")) as on:
+        order = {"name": "carol", "expires": "2099-01-31T12:00:00Z"}
+        refused = await on.write.post("/v1/users", json=order)
+        assert refused.status_code == 409
+        assert "expire" in refused.text
+
+
 async def _in_force(on: Replica, topic: str) -> None:
     for _ in range(200):
         allowed, reason = await _decided(on, action="Pub", resource=f"Topic:{topic}", address="10.1.2.3")
