@@ -24,7 +24,7 @@ from remoting.flow_control import DEFAULT_LIMITS, FlowControl, Limits, Progress
 from remoting.frame import MAX_FRAME, Frame, FrameDecoder
 from remoting.memory_watch import LARGE
 from remoting.outcomes import error_response, is_large, response_of
-from remoting.pending_request import LOOK_SECONDS, LostHandler, PendingRequest
+from remoting.pending_request import LostHandler, PendingRequest
 from remoting.tasks import isolated
 from remoting.timeout_wheel import TimeoutWheel
 
@@ -401,10 +401,7 @@ class RemotingConnection(FlowControl):
             future.set_exception(InvalidRequest(f"a request of more than {MAX_FRAME} bytes cannot be sent"))
             return future
         self._pending[opaque] = pending
-        if timeout > LOOK_SECONDS:
-            pending.schedule(timeout)
-        else:
-            self._wheel.add(pending, timeout)
+        pending.schedule(timeout)
         self._write(header, command.body)
         return future
 

@@ -49,9 +49,10 @@ class PendingRequest:
 
     def schedule(self, seconds: float) -> None:
         """Expire the request in this time, after looks whether its client has gone."""
-        wait = min(seconds, LOOK_SECONDS)
-        self._remaining = seconds - wait
-        self._wheel.add(self, wait)
+        if seconds > LOOK_SECONDS:
+            self._remaining = seconds - LOOK_SECONDS
+            seconds = LOOK_SECONDS
+        self._wheel.add(self, seconds)
 
     def end(self) -> "asyncio.Future[RemotingCommand] | None":
         """Drop all references, because the timeout wheel keeps this object; return the future if it is not done."""
@@ -70,7 +71,8 @@ class PendingRequest:
         if self._remaining > 0:
             if future is not None and future.done():
                 self.command = self.future = self.lost = None
-            self.schedule(self._remaining)
+            remaining, self._remaining = self._remaining, 0.0
+            self.schedule(remaining)
             return
         future = self.end()
         if future is not None and command is not None:
