@@ -59,6 +59,7 @@ async def test_half_closed_connections_are_answered_and_end(replica: Gantry) -> 
     observation.check(growth=48)
 
 
+@pytest.mark.deployments(Deployment.EMBEDDED, Deployment.WORKERS)
 async def test_abandoned_telemetry_streams_release_their_settings(replica: Gantry) -> None:
     """200 streams of 20 connections, each of a client with 50 filters of 1.9 KB; then the connections end."""
     expression = " AND ".join(f"a{number} = 'value'" for number in range(100))
