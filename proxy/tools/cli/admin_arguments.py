@@ -154,7 +154,8 @@ def _drain(command: argparse.ArgumentParser) -> None:
 
 
 def _check_config(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--config", type=Path, metavar="FILE", help="TOML file with settings")
+    command.add_argument("file", nargs="?", type=Path, metavar="FILE", help="TOML file with settings")
+    command.add_argument("--config", type=Path, metavar="FILE", help="the same, as for `gantry serve`")
 
 
 def _shell(command: argparse.ArgumentParser) -> None:
@@ -230,7 +231,7 @@ CONFIG_ACTIONS: Actions = (
         "check",
         "check the settings without starting",
         "Check a settings file and $GANTRY_ variables without starting a server. Exit status: 0 valid, 2 not valid. "
-        "Example: gantry config check --config gantry.toml",
+        "Example: gantry config check gantry.toml",
         _check_config,
     ),
     (

@@ -18,6 +18,9 @@ _C = RequestCode
 # Maximum number of concurrent requests.
 _MAX_CONCURRENT = 32
 _MESSAGE_TYPE = "message.type"
+# Topics in which proxies share state, with their default names (table `sync` of the settings), and their groups.
+_SYNC_TOPICS = frozenset({"DefaultHeartBeatSyncerTopic", "GantryRenewals"})
+_SYSTEM_GROUPS = frozenset({*names.SYSTEM_GROUPS, *(f"CID_{topic}" for topic in _SYNC_TOPICS)})
 _T = TypeVar("_T")
 
 # Configurations by broker name.
@@ -39,8 +42,8 @@ async def gather_bounded(work: Iterable[Awaitable[_T]]) -> list[_T]:
 
 
 async def topics(client: Client, *, system: bool = False) -> dict[str, Configurations]:
-    """Return TopicConfig of every topic by name, sorted. system: include topics of brokers, retry and dead-letter
-    topics.
+    """Return TopicConfig of every topic by name, sorted. system: include topics of brokers and proxies, retry and
+    dead-letter topics.
     """
     brokers = await client.brokers()
     own = {*brokers, *brokers.values(), *map(names.reply_topic, brokers.values())}
@@ -49,7 +52,7 @@ async def topics(client: Client, *, system: bool = False) -> dict[str, Configura
 
 
 def _is_internal(topic: str) -> bool:
-    return is_system(topic) or topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
+    return is_system(topic) or topic in _SYNC_TOPICS or topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
 
 
 async def _tables(client: Client, brokers: Iterable[str], code: RequestCode, key: str) -> dict[str, Configurations]:
@@ -102,10 +105,10 @@ async def topic_stats(client: Client, topic: str, brokers: Iterable[str]) -> lis
 
 
 async def groups(client: Client, *, system: bool = False) -> dict[str, Configurations]:
-    """Return SubscriptionGroupConfig of every group by name, sorted. system: include groups of brokers."""
+    """Return SubscriptionGroupConfig of every group by name, sorted. system: include groups of brokers and proxies."""
     brokers = await client.brokers()
     found = await _tables(client, brokers, _C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, "subscriptionGroupTable")
-    return {name: item for name, item in found.items() if system or name not in names.SYSTEM_GROUPS}
+    return {name: item for name, item in found.items() if system or name not in _SYSTEM_GROUPS}
 
 
 async def progress(client: Client, group: str, brokers: Iterable[str]) -> list[QueueOffsets]:

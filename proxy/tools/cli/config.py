@@ -16,7 +16,10 @@ async def run(options: argparse.Namespace) -> int:
 
     if options.action is None:
         raise UsageError("give an action: check or show")
-    sources = Sources(options.config, {})
+    if options.file is not None and options.config is not None:
+        raise UsageError("give FILE or --config, not both")
+    file = options.file or options.config
+    sources = Sources(file, {})
     try:
         settings = sources.load()
         check_backend(settings)
@@ -26,7 +29,7 @@ async def run(options: argparse.Namespace) -> int:
         raise UsageError(str(error)) from None
     output = Output(options.json)
     if options.action == "check":
-        output.done("settings", str(options.config or "of the environment"), "valid")
+        output.done("settings", str(file or "of the environment"), "valid")
         return 0
     origins = sources.origins()
     rows = []

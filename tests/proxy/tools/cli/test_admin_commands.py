@@ -159,11 +159,14 @@ def test_settings_are_checked_and_shown_without_a_start(shell: Shell, tmp_path: 
     good.write_text(f'listen = "127.0.0.1:0"\n{tables}')
     bad.write_text('listen = "127.0.0.1:0"\n[embedded]\ndirectory = "x"\n[limits]\nmemory = "many"\n')
     assert "valid" in shell.ok("config", "check", "--config", good).out
+    assert "valid" in shell.ok("config", "check", good).out
     assert not (tmp_path / "store").exists()
     shown = {row["key"]: row for row in shell.ok("config", "show", "--config", good, "--json").objects}
     assert shown["admin.read_token"]["value"] == "********"
     assert shown["embedded.directory"]["origin"] == "file"
     assert "limits.memory" in shell.refused("config", "check", "--config", bad, status=2)
+    assert "limits.memory" in shell.refused("config", "check", bad, status=2)
+    assert "not both" in shell.refused("config", "check", good, "--config", good, status=2)
 
 
 @pytest.mark.parametrize("name", ["bash", "zsh", "fish"])

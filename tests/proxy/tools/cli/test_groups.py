@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from proxy.settings.replication import SyncSettings
 from tests.cluster.client import Client
 from tests.cluster.servers import Gantry
 from tests.proxy.tools.cli.shell import Shell
@@ -39,7 +40,18 @@ def test_groups_are_listed_and_shown(shell: Shell) -> None:
 
 def test_system_groups_are_listed_on_request(shell: Shell) -> None:
     assert "TOOLS_CONSUMER" not in shell.ok("groups").out
+    assert "CID_" not in shell.ok("groups").out
     assert "TOOLS_CONSUMER" in shell.ok("groups", "--all").out
+
+
+def test_topics_and_groups_of_proxies_are_system_ones(shell: Shell) -> None:
+    settings = SyncSettings()
+    for topic in (settings.topic, settings.renewals):
+        shell.topic(topic)
+        shell.ok("groups", "create", f"CID_{topic}")
+        assert topic not in shell.ok("topics").out + shell.ok("groups").out
+        assert topic in shell.ok("topics", "--all").out
+        assert topic in shell.ok("groups", "--all").out
 
 
 async def test_group_members_are_shown(gantry: Gantry, shell: Shell) -> None:
