@@ -1,5 +1,6 @@
 """Heartbeat sync: announces local group members to other proxies and registers the members they announce."""
 
+import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable
@@ -17,8 +18,9 @@ _log = logging.getLogger("gantry.sync")
 _REPEAT_INTERVAL = 40.0
 # Milliseconds after which an announcement is obsolete, as in the official proxy.
 _MAX_AGE = 120_000
-# Maximum number of messages per send.
+# Maximum number of messages per send, and their bytes: brokers refuse a batch of more than 4 MiB as a whole.
 _MAX_BATCH = 64
+_MAX_BATCH_BYTES = 1024 * 1024
 # Seconds until the next attempt after a failed send.
 _RETRY_DELAY = 3.0
 # Seconds for which changes are collected into one send.
@@ -64,8 +66,17 @@ class HeartbeatSync:
     async def flush(self) -> None:
         """Send the pending announcements now. Raises RemotingError; they stay pending then."""
         while self._pending:
-            batch = {key: self._pending.pop(key) for key in list(self._pending)[:_MAX_BATCH]}
-            bodies = [body for item in batch.values() if (body := _encoded(item)) is not None]
+            batch: dict[tuple[str, str, str], Announcement] = {}
+            bodies: list[bytes] = []
+            size = 0
+            for key in list(itertools.islice(self._pending, _MAX_BATCH)):
+                body = _encoded(self._pending[key])
+                size += len(body or b"")
+                if bodies and size > _MAX_BATCH_BYTES:
+                    break
+                batch[key] = self._pending.pop(key)
+                if body is not None:
+                    bodies.append(body)
             try:
                 if bodies:
                     await self._topic.send(bodies)

@@ -149,6 +149,19 @@ async def test_many_changes_are_sent_in_batches(scene: Scene) -> None:
         scene.join(f"c{number}", channel=FakeChannel(peer(f"192.0.2.7:{number + 1}")))
     await scene.sync.flush()
     assert [len(batch) for batch in scene.topic.sent] == [64, 64, 2]
+
+
+async def test_batches_of_large_announcements_stay_below_the_brokers_limit(scene: Scene) -> None:
+    """A broker refuses a batch over 4 MiB as a whole: the members of other clients would wait with it."""
+    large = ConsumerData({**PART, "subscriptionDataSet": [{**SUBSCRIPTION, "subString": "a" * 150_000}]})
+    for number in range(8):
+        channel = FakeChannel()
+        member = Member(channel, f"client-{number}", channel, str(channel.peer.address), "JAVA", 481)
+        scene.announce(scene.registry.heartbeat(member, (), {"g": large}, scene.clock()))
+    scene.join("small")
+    await scene.sync.flush()
+    assert [len(batch) for batch in scene.topic.sent] == [3, 3, 3]
+    assert scene.sent[-1][2] == "small"
     await scene.sync.flush()
     assert len(scene.topic.sent) == 3
 
