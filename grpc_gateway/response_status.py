@@ -11,7 +11,7 @@ from protos.apache.rocketmq.v2.definition_pb2 import Code, Status
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.compilation import mypyc_attr
-from remoting.errors import BodyError, ConnectionLost, RemotingError, RequestTimeout
+from remoting.errors import BodyError, ConnectionLost, CredentialExpired, RemotingError, RequestTimeout
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -50,6 +50,7 @@ _CODES: Final[dict[int, Code]] = {
 # Errors whose type is more specific than their response code.
 _ERROR_CODES: Final[tuple[tuple[type[RemotingError], Code], ...]] = (
     (BodyError, Code.INTERNAL_SERVER_ERROR),
+    (CredentialExpired, Code.UNAUTHORIZED),
     # The broker may have served the request.
     (RequestTimeout, Code.PROXY_TIMEOUT),
     (ConnectionLost, Code.PROXY_TIMEOUT),

@@ -38,6 +38,7 @@ from proxy.backends.cluster.client_bounds import bound_clients
 from proxy.backends.embedded_node import Node
 from proxy.core import membership
 from proxy.core.advertised_listeners import ListenerRoutes
+from proxy.core.backend import unchecked
 from proxy.core.channel import Channel
 from proxy.core.checks import Check, Tools, well_formed
 from proxy.core.client_registry import ClientRegistry, ConsumerGroupChange
@@ -130,6 +131,8 @@ class App:
             request_logs.log_closed_connection,
             self.rules.connections.on_connection_event,
         ]
+        if self.request_guards is not None:
+            self.connection_listeners.append(self.request_guards.replies.on_connection_event)
         self.traffic = self._new_recorder()
         # Frontends and admin API. The connections of all protocols share the event loop.
         self.turns = FairTurns(asyncio.get_running_loop())
@@ -155,7 +158,7 @@ class App:
             self.turns,
         )
         if self.authority is not None:
-            Revocation(self.core, self.authority, lambda: self.channels, self.grpc.clients)
+            Revocation(self.core, self.authority, lambda: self.channels, self.grpc)
         self.admin_services = AdminServices(self, sources)
         users = None if self.authority is None or guard is None else AdminUsers(self.authority, guard)
         self.admin = AdminApi(self.admin_services, users)
@@ -166,11 +169,12 @@ class App:
         self._listeners = self._new_listeners()
         self._heartbeat_sync: HeartbeatSync | None = None
         # Last, so that no later failure leaves a store open.
-        push = CountedPush(relay if self.request_guards is None else self.request_guards.check_push(relay))
+        check_push = unchecked if self.request_guards is None else self.request_guards.check_push
+        push = CountedPush(check_push(relay))
         self.metrics.add(push.read)
         directory = settings.embedded.directory
         with naming("embedded.directory"):
-            self._node = None if directory is None else Node(settings, directory, push)
+            self._node = None if directory is None else Node(settings, directory, push, check_push)
         self.backend: ClusterBackend | EmbeddedBackend = (
             ClusterBackend(
                 settings.cluster, self._wheel, push, self.metrics.upstreams, self.certificates.cluster, self.core.signer
@@ -201,10 +205,10 @@ class App:
         transactions = CountedTransactions(more.get(RequestCode.END_TRANSACTION, forward))
         self.metrics.add(transactions.read)
         checks: tuple[Check, ...] = (well_formed, Tools(self.settings.permitted_tools))
-        if self.authority is not None:
+        if self.authority is not None and self.request_guards is not None:
             passes = self.settings.cluster.client_signatures is ClientSignatures.PASS
             decides = BrokerDecisions(self.authority, lambda: self.rules.names_by_user) if passes else self.authority
-            checks = (well_formed, decides, *checks[1:])
+            checks = (well_formed, decides, *checks[1:], self.request_guards.replies.expect)
         return Messaging(
             self.settings,
             self.registry,

@@ -61,6 +61,10 @@ class NotPermitted(RemotingError):
     code = ResponseCode.NO_PERMISSION
 
 
+class CredentialExpired(NotPermitted):
+    """The sender's credential has expired while its request waited."""
+
+
 class ServiceUnavailable(RemotingError):
     """The broker of the request cannot be reached now; a retry may succeed."""
 

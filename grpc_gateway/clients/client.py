@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 from grpc_gateway.clients.telemetry_stream import TelemetryStream
 from grpc_gateway.name_mapping import NameMapping
 from protocol_negotiation.peer import Peer
-from protos.apache.rocketmq.v2.definition_pb2 import ClientType, Code, FilterExpression, Settings
+from protos.apache.rocketmq.v2.definition_pb2 import ClientType, FilterExpression, Settings
 from remoting.command import RemotingCommand
 from remoting.compilation import mypyc_attr
 from remoting.tasks import spawn
@@ -119,11 +119,6 @@ class Client:
         """End all telemetry streams without an error."""
         for stream in list(self._streams):
             stream.end()
-
-    def fail_streams(self, code: Code, text: str) -> None:
-        """End all telemetry streams with an error."""
-        for stream in list(self._streams):
-            stream.fail(code, text)
 
     # Topics seen in calls, for clients without settings.
 

@@ -71,7 +71,7 @@ class Telemetry:
                 await context.abort(_grpc_code(error.code), f"{Code.Name(error.code)}: {error}")
             yield TelemetryCommand(status=status_from_error(error))
             return
-        stream = TelemetryStream()
+        stream = TelemetryStream(rpc.client.principal)
         self.streams[stream] = rpc.client
         ended = partial(self._ended, rpc.client, stream)
         # If the client disconnects during a write, the transport does not resume this generator.

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from protos.apache.rocketmq.v2.service_pb2 import TelemetryCommand
@@ -20,11 +21,16 @@ Reply = asyncio.Future[TelemetryCommand]
 
 
 class TelemetryStream:
-    """One open telemetry stream. `failure` is the code and text of a stream that ends with an error."""
+    """One open telemetry stream.
 
-    __slots__ = ("_queue", "_replies", "_wakeup", "ended", "failure")
+    principal: the sender that opened it, opaque here. `failure` is the code and text of a stream that ends with an
+    error.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_queue", "_replies", "_wakeup", "ended", "failure", "principal")
+
+    def __init__(self, principal: Any = None) -> None:
+        self.principal = principal
         self.ended = False
         self.failure: tuple[Code, str] | None = None
         self._queue: deque[TelemetryCommand] = deque()

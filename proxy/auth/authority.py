@@ -4,6 +4,7 @@ The core calls it as one of its checks, the gRPC gateway with the permissions of
 """
 
 import logging
+import math
 import secrets
 import time
 from collections import Counter
@@ -83,7 +84,7 @@ class Authority:
         self.no_key = SecretKey(secrets.token_hex())
         self._anonymous = anonymous
         self._anonymous_routes = anonymous_routes
-        self._principals: dict[tuple[str, Method, frozenset[str]], Principal] = {}
+        self._principals: dict[tuple[str, Method, frozenset[str], float], Principal] = {}
         # The secrets and principals of enabled users that have signed a request.
         self._signers: dict[str | None, tuple[SecretKey, Principal]] = {}
         self._grants: dict[Principal, Grants] = {}
@@ -159,14 +160,16 @@ class Authority:
 
     # Authentication.
 
-    def principal(self, user: str, method: Method, groups: frozenset[str] = frozenset()) -> Principal:
-        """Return the principal of an authenticated user."""
-        key = (user, method, groups)
+    def principal(
+        self, user: str, method: Method, groups: frozenset[str] = frozenset(), expires_at: float = math.inf
+    ) -> Principal:
+        """Return the principal of an authenticated user, whose credential expires at this time."""
+        key = (user, method, groups, expires_at)
         principal = self._principals.get(key)
         if principal is None:
             if len(self._principals) >= _MAX_PRINCIPALS:
                 self._principals.clear()
-            principal = self._principals[key] = Principal(user, method, groups)
+            principal = self._principals[key] = Principal(user, method, groups, expires_at=expires_at)
         return principal
 
     def of_command(self, command: RemotingCommand, peer: Peer) -> Principal:

@@ -158,7 +158,8 @@ class GrpcGuard:
         user = self._authority.user(verified.user)
         if user is not None and not user.enabled:
             return Principal(verified.user, Method.TOKEN, failure=Failure.DISABLED_USER), 0.0
-        return self._authority.principal(verified.user, Method.TOKEN, verified.groups), verified.expires_at
+        expires_at = verified.expires_at
+        return self._authority.principal(verified.user, Method.TOKEN, verified.groups, expires_at), expires_at
 
 
 def parse(header: str) -> Signature | None:

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 
 from proxy.auth.authority import Authority
+from proxy.auth.replies import Replies
 from proxy.auth.stored_messages import StoredMessages
 from proxy.auth.super_users import SuperUsers
 from proxy.core.context import Context
@@ -13,14 +14,17 @@ Serve = Callable[[Context], Awaitable[RemotingCommand] | None]
 
 
 class RequestGuards:
-    """Guards of messages and of super users.
+    """Guards of messages, of replies and of super users.
 
     For the core: handlers of requests, and `reply_guards` as in `Messaging`. check_push: as in `StoredMessages`.
-    brokers_judge: whether brokers decide about the requests that remoting clients have signed.
+    replies: clients that wait for one. brokers_judge: whether brokers decide about the requests that remoting clients
+    have signed.
     """
 
     def __init__(self, authority: Authority, *, brokers_judge: bool = False) -> None:
-        stored_messages, super_users = StoredMessages(authority, brokers_judge=brokers_judge), SuperUsers(authority)
+        self.replies = Replies()
+        stored_messages = StoredMessages(authority, self.replies, brokers_judge=brokers_judge)
+        super_users = SuperUsers(authority)
         self.handlers: dict[int, Handling] = {**stored_messages.handlers, **super_users.handlers}
         self.reply_guards = stored_messages.reply_guards
         self.check_push = stored_messages.check_push

@@ -10,13 +10,15 @@ from functools import partial
 
 from proxy.auth.authority import Authority
 from proxy.auth.broker_decisions import left_to_brokers
+from proxy.auth.replies import Replies
 from proxy.auth.resources import popped_topic
 from proxy.core.backend import Push
 from proxy.core.channel import Channel
 from proxy.core.context import Context
 from proxy.core.forwarding import forward, single_broker
 from proxy.core.messaging import Messaging, Reply, as_future
-from proxy.core.principal import OWN, Method
+from proxy.core.principal import OWN, Method, Principal
+from proxy.core.remoting_channel import BrokerChannel
 from remoting import command as commands
 from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
@@ -33,11 +35,13 @@ Serve = Callable[[Context], Awaitable[RemotingCommand] | None]
 class StoredMessages:
     """Checks the topics of the messages themselves.
 
-    brokers_judge: whether brokers decide about the requests that remoting clients have signed.
+    replies: finds the recipients of pushed replies. brokers_judge: whether brokers decide about the requests that
+    remoting clients have signed.
     """
 
-    def __init__(self, authority: Authority, *, brokers_judge: bool = False) -> None:
+    def __init__(self, authority: Authority, replies: Replies, *, brokers_judge: bool = False) -> None:
         self._authority = authority
+        self._replies = replies
         self._brokers_judge = brokers_judge
         # For the core: handlers of requests, and `Messaging.reply_guards`.
         self.handlers = {
@@ -116,33 +120,44 @@ class StoredMessages:
         """Return a relay that drops messages for clients without the permission on the message's topic.
 
         They are those of transaction checks, since any client can register as a member of a producer group, and of
-        CONSUME_MESSAGE_DIRECTLY, whose sender chooses any message of the broker.
+        CONSUME_MESSAGE_DIRECTLY, whose sender chooses any message of the broker. Replies go to the client that has
+        asked, since any client can register with its client id.
         """
 
         def checked(channel: Channel, command: RemotingCommand) -> Reply | None:
+            if command.code == RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
+                asked = self._replies.recipient(channel, command)
+                if asked is not None:
+                    return push(asked, command)
+                self._deny(channel, channel.principal, command, "the reply is for another client")
+                return _refused("the client has not asked for this reply")
             find = _PUSHED.get(command.code)
             needed = None if find is None or not command.body else find(command)
-            if needed is None or self._may_receive(channel, needed, RequestCode(command.code).name):
+            if needed is None or self._may_receive(channel, needed, command):
                 return push(channel, command)
             if command.is_oneway:
                 return None
-            remark = f"the client's user has no permission {needed.actions[0]} on the message's topic"
-            reply: Reply = asyncio.get_running_loop().create_future()
-            reply.set_result(commands.response(ResponseCode.NO_PERMISSION, remark=remark))
-            return reply
+            return _refused(f"the client's user has no permission {needed.actions[0]} on the message's topic")
 
         return checked
 
-    def _may_receive(self, channel: Channel, needed: Permission, request: str) -> bool:
-        principal, host = channel.principal, channel.peer.address.host
-        if self._brokers_judge and channel.signs and principal.method is Method.SIGNATURE:
+    def _may_receive(self, channel: Channel, needed: Permission, command: RemotingCommand) -> bool:
+        principals, host = [channel.principal], channel.peer.address.host
+        if self._brokers_judge and channel.signs and channel.principal.method is Method.SIGNATURE:
             # The broker has accepted the client as a member of the group.
             return True
-        denied = self._authority.first_denied(principal, (needed,), host)
-        if denied is not None:
-            text = f"{needed.actions[0]} on Topic:{needed.name}: {denied[1]}"
-            self._authority.audit.denied(principal, channel.protocol, host, request, text)
-        return denied is None
+        if isinstance(channel, BrokerChannel):
+            # It may be another replica, with many clients.
+            principals += channel.session.members.values()
+        if any(self._authority.first_denied(principal, (needed,), host) is None for principal in principals):
+            return True
+        self._deny(channel, channel.principal, command, f"{needed.actions[0]} on Topic:{needed.name}")
+        return False
+
+    def _deny(self, channel: Channel, principal: Principal, command: RemotingCommand, text: str) -> None:
+        self._authority.counts[principal.method, "forbidden"] += 1
+        request, host = RequestCode(command.code).name, channel.peer.address.host
+        self._authority.audit.denied(principal, channel.protocol, host, request, text)
 
     def _may(self, context: Context, topics: Iterable[str], actions: tuple[Action, ...]) -> bool:
         authority, host = self._authority, context.channel.peer.address.host
@@ -159,6 +174,12 @@ class StoredMessages:
             f"{denied[0].actions[0]} on Topic:{denied[0].name}: {denied[1]}",
         )
         return False
+
+
+def _refused(remark: str) -> Reply:
+    reply: Reply = asyncio.get_running_loop().create_future()
+    reply.set_result(commands.response(ResponseCode.NO_PERMISSION, remark=remark))
+    return reply
 
 
 def _of_check(command: RemotingCommand) -> Permission:

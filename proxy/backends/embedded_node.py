@@ -3,11 +3,12 @@
 import os
 import socket
 import time
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 from protocol_negotiation.peer import HostPort
-from proxy.core.backend import Push
+from proxy.core.backend import Push, unchecked
 from proxy.core.channel import Channel
 from proxy.core.context import Context
 from proxy.core.forwarding import limit_poll
@@ -34,16 +35,23 @@ _MAX_SOCKET_PATH = 103
 class Node:
     """The embedded broker with its store. It locks its directory until the backend is closed.
 
-    entrance: how requests that come to the broker's own listener reach it through the core.
+    push: sends the broker's requests to clients of the core. check_push: adds the checks of what clients of the
+    broker's own listener receive. entrance: how requests that come to that listener reach it through the core.
 
     Raises StoreLocked, UnknownFormat, StorageFailed (proxy.embedded.store).
     """
 
-    def __init__(self, settings: Settings, directory: Path, push: Push = relay) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        directory: Path,
+        push: Push = relay,
+        check_push: Callable[[Push], Push] = unchecked,
+    ) -> None:
         embedded = settings.embedded
         self.store = DurableStore(directory, wall_clock, store_options(embedded))
         broker = broker_settings(embedded, broker_address(settings))
-        self.backend = EmbeddedBackend(broker, self.store, push_via(push), close_silent=close_silent)
+        self.backend = EmbeddedBackend(broker, self.store, push_via(push, check_push), close_silent=close_silent)
         credentials = embedded.super_credentials
         if credentials is not None:
             self.backend.broker.users.add_super_user(credentials.access_key, credentials.secret_key)

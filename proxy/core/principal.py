@@ -1,5 +1,6 @@
 """The authenticated sender of a request."""
 
+import math
 from enum import StrEnum
 
 
@@ -37,19 +38,26 @@ class Principal:
         user: the user's name; of a sender that is not authenticated, the name that it claims.
         groups: groups that the credential itself names, such as those of a token.
         failure: None for an authenticated user.
+        expires_at: when the credential expires, in seconds since 1970.
 
     Principals are compared by identity: the authenticators reuse them, and caches have them as keys.
     """
 
-    __slots__ = ("failure", "groups", "method", "user")
+    __slots__ = ("expires_at", "failure", "groups", "method", "user")
 
     def __init__(
-        self, user: str, method: Method, groups: frozenset[str] = frozenset(), failure: Failure | None = None
+        self,
+        user: str,
+        method: Method,
+        groups: frozenset[str] = frozenset(),
+        failure: Failure | None = None,
+        expires_at: float = math.inf,
     ) -> None:
         self.user = user
         self.method = method
         self.groups = groups
         self.failure = failure
+        self.expires_at = expires_at
 
     def __repr__(self) -> str:
         state = "" if self.failure is None else f" ({self.failure})"

@@ -13,6 +13,9 @@ from remoting.errors import RemotingError
 from remoting.flow_control import Limits
 from remoting.timeout_wheel import TimeoutWheel
 
+# Bytes of memory that an expected reply takes.
+_EXPECTED_MEMORY = 512
+
 
 class RemotingChannel(RemotingConnection):
     """A client's remoting connection with the core's session."""
@@ -49,10 +52,11 @@ class RemotingChannel(RemotingConnection):
 
     @property
     def held_request_bytes(self) -> int:
-        """The memory of requests in flight, and of the last heartbeat, in bytes."""
+        """The memory of requests in flight, of the last heartbeat and of expected replies, in bytes."""
         heartbeat = self.session.heartbeat
         known = 0 if heartbeat is None else heartbeat.memory
-        return self.in_flight_bytes + self.in_flight * REQUEST_MEMORY + known
+        expected = len(self.session.asked) * _EXPECTED_MEMORY
+        return self.in_flight_bytes + self.in_flight * REQUEST_MEMORY + known + expected
 
     @property
     def held_response_bytes(self) -> int:

@@ -5,7 +5,7 @@ replicas use the listener of `proxy.frontends.listeners.broker_listener`.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import cast
 
@@ -17,7 +17,7 @@ from protocol_negotiation.negotiation import Outcome
 from protocol_negotiation.peer import HostPort, Peer
 from protocol_negotiation.rejection import Http1Rejector
 from protocol_negotiation.tls import TlsMode
-from proxy.core.backend import Push
+from proxy.core.backend import Push, unchecked
 from proxy.core.channel import Channel
 from proxy.core.remoting_channel import BrokerChannel
 from proxy.embedded.backend import EmbeddedBackend
@@ -42,18 +42,32 @@ _CLOSE_TIMEOUT = 1.0
 _POLL_INTERVAL = 0.01
 
 
-def push_via(relay: Push) -> Push:
-    """Return a push that sends to clients of the broker's listener directly, and to others through `relay`."""
+class WorkerChannel(BrokerChannel):
+    """The connection of another worker, which checks what its clients receive itself."""
+
+    __slots__ = ()
+
+
+def push_via(relay: Push, check: Callable[[Push], Push] = unchecked) -> Push:
+    """Return a push that sends to clients of the broker's listeners directly, and to others through `relay`.
+
+    check: adds the checks of what clients of the broker's public listener receive.
+    """
+    checked = check(_send)
 
     def push(channel: Channel, command: RemotingCommand) -> Reply | None:
         if not isinstance(channel, BrokerChannel):
             return relay(channel, command)
-        if command.is_oneway:
-            channel.oneway(command)
-            return None
-        return channel.request(command, _CLIENT_TIMEOUT)
+        return _send(channel, command) if isinstance(channel, WorkerChannel) else checked(channel, command)
 
     return push
+
+
+def _send(channel: Channel, command: RemotingCommand) -> Reply | None:
+    if command.is_oneway:
+        channel.oneway(command)
+        return None
+    return channel.request(command, _CLIENT_TIMEOUT)
 
 
 def close_silent(channel: Channel) -> None:
@@ -69,7 +83,7 @@ class Server:
         loop = asyncio.get_running_loop()
         self._backend = backend
         self._wheel = TimeoutWheel(loop.time)
-        self.channels: set[BrokerChannel] = set()
+        self.channels: set[WorkerChannel] = set()
         # gRPC clients belong to the proxy: here they are rejected as an unknown protocol.
         handlers: Handlers = {Protocol.REMOTING: self._accept, Protocol.HTTP1: Http1Rejector}
         options = ListenerOptions(name="embedded", address=address, tls_mode=TlsMode.DISABLED, unix_mode=0o600)
@@ -101,16 +115,16 @@ class Server:
             await anyio.sleep(_IDLE_CHECK_INTERVAL)
             self._close_idle()
 
-    def _accept(self, peer: Peer) -> BrokerChannel:
-        channel = BrokerChannel(self._wheel, cast(Handler, self._handle), self._closed, peer, _LIMITS)
+    def _accept(self, peer: Peer) -> WorkerChannel:
+        channel = WorkerChannel(self._wheel, cast(Handler, self._handle), self._closed, peer, _LIMITS)
         self.channels.add(channel)
         return channel
 
-    def _handle(self, channel: BrokerChannel, command: RemotingCommand) -> Reply | None:
+    def _handle(self, channel: WorkerChannel, command: RemotingCommand) -> Reply | None:
         return self._backend.handle(channel, command)
 
     def _closed(self, connection: RemotingConnection) -> None:
-        channel = cast(BrokerChannel, connection)
+        channel = cast(WorkerChannel, connection)
         self.channels.discard(channel)
         self._backend.broker.channel_closed(channel)
 

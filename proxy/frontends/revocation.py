@@ -1,33 +1,36 @@
-"""Revocation: ends polls, memberships and telemetry streams of senders that lost their permissions."""
+"""Revocation: ends polls, memberships and telemetry streams of senders without permission or with expired tokens."""
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable
 
-from grpc_gateway.clients.client_table import ClientTable
 from grpc_gateway.permissions import settings_permissions
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from proxy.auth.authority import Authority
 from proxy.auth.resources import permissions
 from proxy.core.channel import Channel
+from proxy.core.context import Context
 from proxy.core.messaging import Messaging
 from proxy.core.principal import OWN, Principal
 from proxy.core.remoting_channel import RemotingChannel
+from proxy.frontends.grpc_frontend import GrpcFrontend
 from remoting.close_cause import CloseCause
 from remoting.command import RemotingCommand
-from remoting.errors import NotPermitted, RemotingError
+from remoting.errors import CredentialExpired, NotPermitted, RemotingError
 from remoting.permissions import Permission
 from remoting.requests import REQUESTS, RequestSpec
 
 _log = logging.getLogger("gantry.auth")
 
 _REVOKED = "the permission was revoked"
+_EXPIRED = "the credential has expired"
 
 
 class Revocation:
-    """Call `apply` after each change of users and policies.
+    """Ends what senders may no longer do, after each change of users and policies and at the end of tokens.
 
-    channels: returns the open remoting connections. end_stream: ends a gRPC client's telemetry streams with an error.
+    channels: returns the open remoting connections. clock: seconds since 1970.
     """
 
     def __init__(
@@ -35,13 +38,18 @@ class Revocation:
         core: Messaging,
         authority: Authority,
         channels: Callable[[], Iterable[RemotingChannel]],
-        clients: ClientTable,
+        grpc: GrpcFrontend,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._core = core
         self._authority = authority
         self._channels = channels
-        self._clients = clients
+        self._clients = grpc.clients
+        self._streams = grpc.service.telemetry.streams
+        self.clock = clock
         authority.change_listeners.append(self.apply)
+        if core.settings.auth.jwks is not None:
+            authority.refreshers.append(self.expire)
 
     def apply(self) -> None:
         """End what senders may no longer do."""
@@ -56,19 +64,39 @@ class Revocation:
                 clients,
             )
 
+    async def expire(self) -> bool:
+        """End what senders do whose tokens have expired. Returns False: users and policies have not changed."""
+        now = self.clock()
+        polls = 0
+        for context in list(self._core.in_flight):
+            if context.principal.expires_at <= now and context.spec is not None and context.spec.poll is not None:
+                polls += _end_poll(context, CredentialExpired(_EXPIRED))
+        clients = {client for client in self._clients if client.principal.expires_at <= now}
+        streams = [
+            stream
+            for stream, client in self._streams.items()
+            if client in clients or stream.principal.expires_at <= now
+        ]
+        for stream in streams:
+            stream.fail(Code.UNAUTHORIZED, _EXPIRED)
+        for client in clients:
+            self._clients.remove(client, "expired")
+        if polls or clients or streams:
+            _log.info(
+                "expired tokens ended %d polls, %d gRPC clients and %d telemetry streams",
+                polls,
+                len(clients),
+                len(streams),
+            )
+        return False
+
     def _end_polls(self) -> int:
         ended = 0
         for context in list(self._core.in_flight):
             spec, channel = context.spec, context.channel
             if spec is None or spec.poll is None or self._may(channel, context.principal, context.command, spec):
                 continue
-            for reply, poll in list(channel.session.polls.items()):
-                if poll is context and not reply.done():
-                    ended += 1
-                    if isinstance(reply, asyncio.Task):
-                        reply.cancel()
-                    else:
-                        reply.set_exception(NotPermitted(_REVOKED))
+            ended += _end_poll(context, NotPermitted(_REVOKED))
         return ended
 
     def _close_members(self) -> int:
@@ -84,16 +112,18 @@ class Revocation:
         return closed
 
     def _remove_clients(self) -> int:
-        removed = 0
+        removed = {}
         for client in self._clients:
             needed = () if client.settings is None else settings_permissions(client.settings)
-            if self._has(client.principal, needed, client.peer.address.host):
-                continue
-            removed += 1
-            code = Code.FORBIDDEN if self._authority.is_valid(client.principal) else Code.UNAUTHORIZED
-            client.fail_streams(code, _REVOKED)
+            if not self._has(client.principal, needed, client.peer.address.host):
+                removed[client] = Code.FORBIDDEN if self._authority.is_valid(client.principal) else Code.UNAUTHORIZED
+        # Also the streams on which clients have not sent their settings.
+        for stream, client in list(self._streams.items()):
+            if client in removed:
+                stream.fail(removed[client], _REVOKED)
+        for client in removed:
             self._clients.remove(client)
-        return removed
+        return len(removed)
 
     def _may(self, channel: Channel, principal: Principal, command: RemotingCommand, spec: RequestSpec) -> bool:
         try:
@@ -105,3 +135,16 @@ class Revocation:
         if principal is OWN:
             return True
         return self._authority.is_valid(principal) and self._authority.first_denied(principal, needed, host) is None
+
+
+def _end_poll(context: Context, error: RemotingError) -> int:
+    """Fail the reply to a long poll; return the number of replies."""
+    ended = 0
+    for reply, poll in list(context.channel.session.polls.items()):
+        if poll is context and not reply.done():
+            ended += 1
+            if isinstance(reply, asyncio.Task):
+                reply.cancel()
+            else:
+                reply.set_exception(error)
+    return ended

@@ -37,9 +37,9 @@ def _checked_producer(connection: MembershipConnection, command: RemotingCommand
 
 
 def _subscriber(connection: MembershipConnection, command: RemotingCommand) -> Channel | None:
-    """Return the client with the id in the ext field clientId."""
-    client_id = command.fields.get("clientId")
-    return next((channel for channel in connection.slots_by_channel if channel.session.client_id == client_id), None)
+    """Return the member of the group in the ext field consumerGroup, if it has the client id in clientId."""
+    channel = connection.slots.get((Role.CONSUMER, command.fields.get("consumerGroup", "")))
+    return channel if channel is not None and channel.session.client_id == command.fields.get("clientId") else None
 
 
 def _requester(connection: MembershipConnection, command: RemotingCommand) -> Channel | None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from proxy.app import App
+from proxy.auth.replies import Replies
 from proxy.auth.stored_messages import StoredMessages
 from proxy.core.channel import Channel
 from proxy.core.context import Context
@@ -90,7 +91,7 @@ async def test_transaction_checks_are_dropped_for_users_without_the_permission(t
     def relay(_: Channel, command: RemotingCommand) -> None:
         relayed.append(command)
 
-    push = StoredMessages(made).check_push(relay)
+    push = StoredMessages(made, Replies()).check_push(relay)
     check = request(RequestCode.CHECK_TRANSACTION_STATE, message, True)
     channel = FakeChannel()
     for user, count in (("bob-0001", 0), ("alice-1", 1)):
@@ -152,7 +153,7 @@ async def test_a_client_does_not_get_messages_of_other_topics_to_consume(tmp_pat
 async def test_a_false_access_key_gives_no_permission_for_pushed_messages(tmp_path: Path) -> None:
     message = await stored_record(tmp_path)
     made = authority(tmp_path)
-    push = StoredMessages(made).check_push(lambda *_: pytest.fail("the message was pushed"))
+    push = StoredMessages(made, Replies()).check_push(lambda *_: pytest.fail("the message was pushed"))
     channel = FakeChannel()
     channel.principal = made.of_command(signed(command(RequestCode.GET_MAX_OFFSET), IMPOSTOR), channel.peer)
     assert channel.principal.user == "alice-1"
@@ -161,7 +162,7 @@ async def test_a_false_access_key_gives_no_permission_for_pushed_messages(tmp_pa
 
 async def test_brokers_judge_what_they_send_to_clients_that_only_they_know(tmp_path: Path) -> None:
     made = authority(tmp_path)
-    guard = StoredMessages(made, brokers_judge=True)
+    guard = StoredMessages(made, Replies(), brokers_judge=True)
     sent = signed(request(RequestCode.VIEW_MESSAGE_BY_ID, topic="orders", offset=0), STRANGER)
     channel = FakeChannel()
     channel.principal = made.of_command(sent, channel.peer)

@@ -32,8 +32,8 @@ def reply_to(client_id: str) -> dict[str, str]:
         (request(RequestCode.CONSUME_MESSAGE_DIRECTLY, consumerGroup="h", clientId="c2"), "c2"),
         (request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, **reply_to("c1")), "c1"),
         (request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, **reply_to("c2")), "c2"),
-        (request(RequestCode.NOTIFY_UNSUBSCRIBE_LITE, clientId="c1", liteTopic="a"), "c1"),
-        (request(RequestCode.NOTIFY_UNSUBSCRIBE_LITE, clientId="c2", liteTopic="a"), "c2"),
+        (request(RequestCode.NOTIFY_UNSUBSCRIBE_LITE, consumerGroup="g", clientId="c1", liteTopic="a"), "c1"),
+        (request(RequestCode.NOTIFY_UNSUBSCRIBE_LITE, consumerGroup="h", clientId="c2", liteTopic="a"), "c2"),
     ],
 )
 async def test_broker_request_reaches_its_recipient(bench: Bench, push: RemotingCommand, addressee: str) -> None:
@@ -78,6 +78,12 @@ async def test_broker_name_in_a_request_is_kept(bench: Bench) -> None:
         (request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, consumerGroup="p1"), ConsumerNotOnline),
         (request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED), ConsumerNotOnline),
         (request(RequestCode.GET_CONSUMER_RUNNING_INFO), ConsumerNotOnline),
+        # A client of another group with this id.
+        (
+            request(RequestCode.NOTIFY_UNSUBSCRIBE_LITE, consumerGroup="h", clientId="c1", liteTopic="a"),
+            ConsumerNotOnline,
+        ),
+        (request(RequestCode.NOTIFY_UNSUBSCRIBE_LITE, clientId="c1", liteTopic="a"), ConsumerNotOnline),
         (request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, **reply_to("nobody")), ConsumerNotOnline),
         (request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT), ConsumerNotOnline),
         (request(RequestCode.SEND_MESSAGE), UnsupportedRequest),
