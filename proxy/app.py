@@ -115,10 +115,7 @@ class App:
         self.registry = ClientRegistry(settings.client_expiry)
         self.tracing = self._new_tracing()
         self.authority = assembly.authority(settings.auth, self._user_sources())
-        brokers_judge = settings.cluster.client_signatures is ClientSignatures.PASS
-        self.request_guards = (
-            None if self.authority is None else RequestGuards(self.authority, brokers_judge=brokers_judge)
-        )
+        self.request_guards = None if self.authority is None else RequestGuards(self.authority, settings)
         self.core = self._new_core()
         guards = {} if self.request_guards is None else self.request_guards.reply_guards
         self.core.reply_guards = {**guards, **self.metrics.requests.dead_letters.reply_guards}

@@ -8,6 +8,8 @@ from proxy.auth.stored_messages import StoredMessages
 from proxy.auth.super_users import SuperUsers
 from proxy.core.context import Context
 from proxy.core.messaging import Handling, Messaging
+from proxy.settings.cluster import ClientSignatures
+from proxy.settings.model import Settings
 from remoting.command import RemotingCommand
 
 Serve = Callable[[Context], Awaitable[RemotingCommand] | None]
@@ -17,13 +19,18 @@ class RequestGuards:
     """Guards of messages, of replies and of super users.
 
     For the core: handlers of requests, and `reply_guards` as in `Messaging`. check_push: as in `StoredMessages`.
-    replies: clients that wait for one. brokers_judge: whether brokers decide about the requests that remoting clients
-    have signed.
+    replies: clients that wait for one.
     """
 
-    def __init__(self, authority: Authority, *, brokers_judge: bool = False) -> None:
+    def __init__(self, authority: Authority, settings: Settings) -> None:
         self.replies = Replies()
-        stored_messages = StoredMessages(authority, self.replies, brokers_judge=brokers_judge)
+        stored_messages = StoredMessages(
+            authority,
+            self.replies,
+            brokers_judge=settings.cluster.client_signatures is ClientSignatures.PASS,
+            # The embedded broker compares the topic, too.
+            recalls_by_id=settings.embedded.directory is None,
+        )
         super_users = SuperUsers(authority)
         self.handlers: dict[int, Handling] = {**stored_messages.handlers, **super_users.handlers}
         self.reply_guards = stored_messages.reply_guards

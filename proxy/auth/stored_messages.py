@@ -24,11 +24,18 @@ from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError
+from remoting.ids import RecallHandle
 from remoting.names import DLQ_PREFIX, RETRY_PREFIX
 from remoting.permissions import Action, Permission, ResourceKind
 from remoting.requests import REQUESTS
 
 _READ = (Action.SUB, Action.GET)
+# The brokers' topic of delayed messages, and the maximum number of those with one id that are looked at.
+_TIMER_TOPIC = "rmq_sys_wheel_timer"
+_MAX_DELAYED = 64
+# Look-ups of a delayed message, and seconds between them: brokers index a message a moment after it was sent.
+_LOOKUPS = 6
+_LOOKUP_INTERVAL = 0.1
 Serve = Callable[[Context], Awaitable[RemotingCommand] | None]
 
 
@@ -36,10 +43,12 @@ class StoredMessages:
     """Checks the topics of the messages themselves.
 
     replies: finds the recipients of pushed replies. brokers_judge: whether brokers decide about the requests that
-    remoting clients have signed.
+    remoting clients have signed. recalls_by_id: whether brokers recall a message by its id, whatever its topic is.
     """
 
-    def __init__(self, authority: Authority, replies: Replies, *, brokers_judge: bool = False) -> None:
+    def __init__(
+        self, authority: Authority, replies: Replies, *, brokers_judge: bool = False, recalls_by_id: bool = True
+    ) -> None:
         self._authority = authority
         self._replies = replies
         self._brokers_judge = brokers_judge
@@ -48,6 +57,8 @@ class StoredMessages:
             int(RequestCode.CONSUMER_SEND_MSG_BACK): self.send_back,
             int(RequestCode.END_TRANSACTION): self.end_transaction,
         }
+        if recalls_by_id:
+            self.handlers[int(RequestCode.RECALL_MESSAGE)] = self.recall
         self.reply_guards = {
             int(code): self.check_reply for code in (RequestCode.VIEW_MESSAGE_BY_ID, RequestCode.QUERY_MESSAGE)
         }
@@ -100,6 +111,52 @@ class StoredMessages:
                 )
         reply = serve(context)
         return commands.success() if reply is None else await as_future(reply)
+
+    def recall(self, core: Messaging, context: Context, serve: Serve | None = None) -> Awaitable[RemotingCommand]:
+        """RECALL_MESSAGE: check the topic of the delayed message, then serve the request (default: forward it)."""
+        return self._recall(core, context, partial(forward, core) if serve is None else serve)
+
+    async def _recall(self, core: Messaging, context: Context, serve: Serve) -> RemotingCommand:
+        if not self._is_trusted(context):
+            topics = await self._topics_of_delayed(core, context)
+            if not self._may(context, topics, (Action.PUB,)):
+                return commands.response(
+                    ResponseCode.NO_PERMISSION,
+                    remark=f"the user {context.principal.user} has no permission Pub on the message's topic",
+                )
+        reply = serve(context)
+        return commands.success() if reply is None else await as_future(reply)
+
+    async def _topics_of_delayed(self, core: Messaging, context: Context) -> set[str]:
+        """Return the topics of the delayed messages with the id in a recall handle.
+
+        The topic in the handle is a client's text: brokers remove a delayed message by its id alone, unless
+        appendTopicForTimerDeleteKey is on.
+        """
+        try:
+            handle = RecallHandle.parse(context.fields.get("recallHandle", ""))
+        except BodyError:
+            # The broker rejects it.
+            return set()
+        broker = context.fields.get("bname") or context.channel.peer.broker or handle.broker_name
+        fields = {
+            "topic": _TIMER_TOPIC,
+            "key": handle.message_id,
+            "maxNum": str(_MAX_DELAYED),
+            "beginTimestamp": "0",
+            "endTimestamp": str(2**63 - 1),
+            "_UNIQUE_KEY_QUERY": "true",
+            "bname": broker,
+        }
+        spec, timeout = REQUESTS[RequestCode.QUERY_MESSAGE], core.settings.cluster.request_timeout
+        query = commands.request(RequestCode.QUERY_MESSAGE, fields)
+        for _ in range(_LOOKUPS):
+            reply = await core.backend.request(broker, spec, query.copy(), timeout, None)
+            if reply.code == ResponseCode.SUCCESS:
+                delayed = messages.decode_messages(reply.body)
+                return {message.get(properties.REAL_TOPIC) or message.topic for message in delayed}
+            await asyncio.sleep(_LOOKUP_INTERVAL)
+        return set()
 
     def _is_trusted(self, context: Context) -> bool:
         return context.principal is OWN or (self._brokers_judge and left_to_brokers(context))

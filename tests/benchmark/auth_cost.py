@@ -15,6 +15,7 @@ from pathlib import Path
 
 from grpc_gateway.permissions import RPC_PERMISSIONS
 from proxy.auth.grpc_guard import GrpcGuard
+from proxy.auth.replies import Replies
 from proxy.core.context import Context
 from remoting.codes import RequestCode
 from remoting.requests import REQUESTS
@@ -56,7 +57,8 @@ def main() -> int:
     request, needs = rpcs()["SendMessage"], RPC_PERMISSIONS["SendMessage"]
     alice = guard.authenticate(metadata, channel.peer, "SendMessage")
     signature = microseconds(lambda: made.of_command(sent, channel.peer))
-    decision = microseconds(lambda: made(context))
+    expect = Replies().expect
+    decision = microseconds(lambda: made(context)) + microseconds(lambda: expect(context))
     header = microseconds(lambda: guard.authenticate(metadata, channel.peer, "SendMessage"))
     rpc = microseconds(lambda: guard.require(alice, needs(request), channel.peer, "SendMessage"))
     forget = guard._verified.clear

@@ -11,21 +11,23 @@ from proxy.auth.stored_messages import StoredMessages
 from proxy.core.channel import Channel
 from proxy.core.context import Context
 from proxy.core.principal import Method
+from remoting import messages
 from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand, success
-from remoting.ids import OffsetMessageId
+from remoting.command import RemotingCommand, response, success
+from remoting.ids import OffsetMessageId, RecallHandle
 from remoting.requests import REQUESTS
 from remoting.signature import Credentials
 from tests.proxy.auth.test_authority import command
 from tests.proxy.auth.test_replica import replica, until
 from tests.proxy.auth.users import ALICE, IMPOSTOR, ROOT, STRANGER, authority, new_topic, signed
-from tests.proxy.fakes import FakeChannel
+from tests.proxy.fakes import FakeBackend, FakeChannel, stage
 from tests.proxy.messages import heartbeat, request
 from tests.proxy.replica import Client
 
 pytestmark = pytest.mark.anyio
 
 NO_PERMISSION = int(ResponseCode.NO_PERMISSION)
+TIMERS = "rmq_sys_wheel_timer"
 
 
 async def stored(app: App, client: Client, topic: str) -> str:
@@ -172,3 +174,27 @@ async def test_brokers_judge_what_they_send_to_clients_that_only_they_know(tmp_p
     channel.signs = False
     guard.check_reply(Context(channel, sent, REQUESTS[sent.code], 0.0), reply)
     assert (reply.code, reply.body) == (NO_PERMISSION, b"")
+
+
+async def test_delayed_messages_of_other_topics_are_not_recalled(tmp_path: Path) -> None:
+    """A broker removes the delayed message with the id in the handle, whatever topic that names."""
+    made = authority(tmp_path)
+    delayed = {
+        identity: messages.encode_message(messages.StoredMessage(topic=TIMERS, properties=f"REAL_TOPIC\x01{topic}\x02"))
+        for identity, topic in (("A", "orders"), ("B", "secret"))
+    }
+
+    def answer(broker: str, command: RemotingCommand) -> RemotingCommand:
+        if command.code != RequestCode.QUERY_MESSAGE:
+            return success({"msgId": "recalled"})
+        assert (broker, command.fields["topic"]) == ("broker-a", TIMERS)
+        found = delayed.get(command.fields["key"])
+        return success(body=found) if found is not None else response(ResponseCode.QUERY_NOT_FOUND)
+
+    core, guard = stage(FakeBackend(answer=answer)).core, StoredMessages(made, Replies())
+    channel = FakeChannel(principal=made.principal("alice-1", Method.SIGNATURE))
+    for identity, code in (("A", 0), ("B", NO_PERMISSION), ("C", 0)):
+        handle = RecallHandle("orders", "broker-a", 1, identity)
+        recall = request(RequestCode.RECALL_MESSAGE, topic="orders", recallHandle=str(handle), bname="broker-a")
+        reply = await guard.recall(core, Context(channel, recall, REQUESTS[recall.code], 0.0))
+        assert reply.code == code, identity

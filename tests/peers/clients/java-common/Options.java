@@ -57,6 +57,11 @@ final class Options {
         return System.getenv("PEERS_SECRET_KEY");
     }
 
+    /** The token of temporary credentials; null without. */
+    String securityToken() {
+        return System.getenv("PEERS_SECURITY_TOKEN");
+    }
+
     /** What is sent and how; "sync" is another word for "normal". */
     String kind() {
         String kind = get("kind", "normal");

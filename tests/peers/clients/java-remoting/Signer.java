@@ -11,9 +11,11 @@ import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 final class Signer implements RPCHook {
     private final String accessKey;
     private final SecretKeySpec secretKey;
+    private final String securityToken;
 
-    private Signer(String accessKey, String secretKey) {
+    private Signer(String accessKey, String secretKey, String securityToken) {
         this.accessKey = accessKey;
+        this.securityToken = securityToken;
         this.secretKey = new SecretKeySpec(secretKey.getBytes(StandardCharsets.UTF_8), "HmacSHA1");
     }
 
@@ -24,12 +26,12 @@ final class Signer implements RPCHook {
         }
         try {
             Class<?> session = Class.forName("org.apache.rocketmq.acl.common.SessionCredentials");
-            Object credentials = session.getConstructor(String.class, String.class)
-                .newInstance(options.accessKey(), options.secretKey());
+            Object credentials = session.getConstructor(String.class, String.class, String.class)
+                .newInstance(options.accessKey(), options.secretKey(), options.securityToken());
             return (RPCHook) Class.forName("org.apache.rocketmq.acl.common.AclClientRPCHook")
                 .getConstructor(session).newInstance(credentials);
         } catch (ClassNotFoundException missing) {
-            return new Signer(options.accessKey(), options.secretKey());
+            return new Signer(options.accessKey(), options.secretKey(), options.securityToken());
         } catch (ReflectiveOperationException error) {
             throw new IllegalStateException(error);
         }
@@ -38,6 +40,9 @@ final class Signer implements RPCHook {
     @Override
     public void doBeforeRequest(String address, RemotingCommand request) {
         request.addExtField("AccessKey", accessKey);
+        if (securityToken != null) {
+            request.addExtField("SecurityToken", securityToken);
+        }
         request.makeCustomHeaderToNet();
         Map<String, String> fields = new TreeMap<>(request.getExtFields());
         fields.remove("Signature");
