@@ -6,7 +6,7 @@ Business errors are responses with a status; they never end a call with a gRPC s
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Any, TypeVar
 
@@ -24,25 +24,22 @@ from grpc_gateway.core import Core
 from grpc_gateway.gateway_options import GatewayOptions
 from grpc_gateway.message_trace import Change, Forward, MessageTrace, Receive, Serve
 from grpc_gateway.name_mapping import NameMapping
-from grpc_gateway.permissions import RPC_PERMISSIONS, Guard, Unauthorized
+from grpc_gateway.permissions import Guard, Unauthorized
 from grpc_gateway.producing.recall_service import RecallService
 from grpc_gateway.producing.send_service import SendService
 from grpc_gateway.producing.transaction_service import TransactionService
-from grpc_gateway.response_status import Refused, status_from_error
 from grpc_gateway.route_service import RouteService
 from grpc_gateway.server import immediate
 from grpc_gateway.taskless import run_eagerly
+from grpc_gateway.unary import UnaryRpcs, check, error_response
 from protos.apache.rocketmq.v2 import service_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import ClientType, Code
 from protos.apache.rocketmq.v2.service_pb2_grpc import MessagingServiceServicer
-from remoting.errors import RemotingError
 
 _log = logging.getLogger("gantry.grpc")
 
 _Request = TypeVar("_Request")
 _Response = TypeVar("_Response")
-# Rpcs that do not wait for back-pressure: they keep the client registered.
-_NEVER_PAUSED = frozenset({"Heartbeat", "NotifyClientTermination"})
 # Seconds before a stream ends with TOO_MANY_REQUESTS: consumers retry after only 20 ms.
 _THROTTLE_DELAY = 1.0
 
@@ -63,6 +60,7 @@ class MessagingService(MessagingServiceServicer):
         self._clients = clients
         self._guard = guard
         self._observe = observe
+        self._rpcs = UnaryRpcs(clients, observe, guard)
         self._route_service = RouteService(core)
         self._send_service = SendService(core, options)
         self._transaction_service = TransactionService(core)
@@ -94,7 +92,9 @@ class MessagingService(MessagingServiceServicer):
     # Producing.
 
     async def QueryRoute(self, request: pb.QueryRouteRequest, context: Any) -> pb.QueryRouteResponse:
-        return await self._unary("QueryRoute", pb.QueryRouteResponse, self._route_service.query_route, request, context)
+        return await self._rpcs.run(
+            "QueryRoute", pb.QueryRouteResponse, self._route_service.query_route, request, context
+        )
 
     # SendMessage and AckMessage, which are called for every message, run without a task. For grpcio they are coroutine
     # functions.
@@ -103,22 +103,22 @@ class MessagingService(MessagingServiceServicer):
     def SendMessage(
         self, request: pb.SendMessageRequest, context: Any
     ) -> "pb.SendMessageResponse | asyncio.Future[pb.SendMessageResponse]":
-        return run_eagerly(self._unary("SendMessage", pb.SendMessageResponse, self._send, request, context))
+        return run_eagerly(self._rpcs.run("SendMessage", pb.SendMessageResponse, self._send, request, context))
 
     async def EndTransaction(self, request: pb.EndTransactionRequest, context: Any) -> pb.EndTransactionResponse:
-        return await self._unary(
+        return await self._rpcs.run(
             "EndTransaction", pb.EndTransactionResponse, self._transaction_service.end, request, context
         )
 
     async def RecallMessage(self, request: pb.RecallMessageRequest, context: Any) -> pb.RecallMessageResponse:
-        return await self._unary(
+        return await self._rpcs.run(
             "RecallMessage", pb.RecallMessageResponse, self._recall_service.recall, request, context
         )
 
     # Consuming.
 
     async def QueryAssignment(self, request: pb.QueryAssignmentRequest, context: Any) -> pb.QueryAssignmentResponse:
-        return await self._unary(
+        return await self._rpcs.run(
             "QueryAssignment", pb.QueryAssignmentResponse, self._route_service.query_assignment, request, context
         )
 
@@ -135,12 +135,12 @@ class MessagingService(MessagingServiceServicer):
     def AckMessage(
         self, request: pb.AckMessageRequest, context: Any
     ) -> "pb.AckMessageResponse | asyncio.Future[pb.AckMessageResponse]":
-        return run_eagerly(self._unary("AckMessage", pb.AckMessageResponse, self._ack, request, context))
+        return run_eagerly(self._rpcs.run("AckMessage", pb.AckMessageResponse, self._ack, request, context))
 
     async def ChangeInvisibleDuration(
         self, request: pb.ChangeInvisibleDurationRequest, context: Any
     ) -> pb.ChangeInvisibleDurationResponse:
-        return await self._unary(
+        return await self._rpcs.run(
             "ChangeInvisibleDuration",
             pb.ChangeInvisibleDurationResponse,
             self._change,
@@ -151,7 +151,7 @@ class MessagingService(MessagingServiceServicer):
     async def ForwardMessageToDeadLetterQueue(
         self, request: pb.ForwardMessageToDeadLetterQueueRequest, context: Any
     ) -> pb.ForwardMessageToDeadLetterQueueResponse:
-        return await self._unary(
+        return await self._rpcs.run(
             "ForwardMessageToDeadLetterQueue",
             pb.ForwardMessageToDeadLetterQueueResponse,
             self._forward,
@@ -162,7 +162,7 @@ class MessagingService(MessagingServiceServicer):
     async def SyncLiteSubscription(
         self, request: pb.SyncLiteSubscriptionRequest, context: Any
     ) -> pb.SyncLiteSubscriptionResponse:
-        return await self._unary(
+        return await self._rpcs.run(
             "SyncLiteSubscription", pb.SyncLiteSubscriptionResponse, self._lite_subscriptions.sync, request, context
         )
 
@@ -176,27 +176,29 @@ class MessagingService(MessagingServiceServicer):
                 yield response
 
     async def UpdateOffset(self, request: pb.UpdateOffsetRequest, context: Any) -> pb.UpdateOffsetResponse:
-        return await self._unary(
+        return await self._rpcs.run(
             "UpdateOffset", pb.UpdateOffsetResponse, self._pull_service.update_offset, request, context
         )
 
     async def GetOffset(self, request: pb.GetOffsetRequest, context: Any) -> pb.GetOffsetResponse:
-        return await self._unary("GetOffset", pb.GetOffsetResponse, self._pull_service.get_offset, request, context)
+        return await self._rpcs.run("GetOffset", pb.GetOffsetResponse, self._pull_service.get_offset, request, context)
 
     async def QueryOffset(self, request: pb.QueryOffsetRequest, context: Any) -> pb.QueryOffsetResponse:
-        return await self._unary(
+        return await self._rpcs.run(
             "QueryOffset", pb.QueryOffsetResponse, self._pull_service.query_offset, request, context
         )
 
     # Clients.
 
     async def Heartbeat(self, request: pb.HeartbeatRequest, context: Any) -> pb.HeartbeatResponse:
-        return await self._unary("Heartbeat", pb.HeartbeatResponse, self.client_lifecycle.heartbeat, request, context)
+        return await self._rpcs.run(
+            "Heartbeat", pb.HeartbeatResponse, self.client_lifecycle.heartbeat, request, context
+        )
 
     async def NotifyClientTermination(
         self, request: pb.NotifyClientTerminationRequest, context: Any
     ) -> pb.NotifyClientTerminationResponse:
-        return await self._unary(
+        return await self._rpcs.run(
             "NotifyClientTermination",
             pb.NotifyClientTerminationResponse,
             self.client_lifecycle.terminate,
@@ -211,44 +213,6 @@ class MessagingService(MessagingServiceServicer):
         async with aclosing(self.telemetry.stream(request_iterator, context)) as commands:
             async for command in commands:
                 yield command
-
-    # Common to all rpcs.
-
-    def _check(self, guard: Guard, name: str, rpc: Rpc, request: Any) -> None:
-        # A heartbeat without a client id is a health check, which has no effect.
-        if rpc.client.client_id:
-            guard.require(rpc.client.principal, RPC_PERMISSIONS[name](request), rpc.peer, name)
-
-    async def _unary(
-        self,
-        name: str,
-        kind: type[_Response],
-        work: Callable[[Rpc, _Request], Awaitable[_Response]],
-        request: _Request,
-        context: Any,
-    ) -> _Response:
-        """Return the response, or one with only the status of the error."""
-        started = time.monotonic()
-        rpc: Rpc | None = None
-        name_mapping: NameMapping | None = None
-        try:
-            rpc = self._clients.rpc(context, name)
-            name_mapping = rpc.client.name_mapping
-            if name_mapping is not None:
-                name_mapping.map_request(request)
-            if self._guard is not None:
-                self._check(self._guard, name, rpc, request)
-            if rpc.client.paused and name not in _NEVER_PAUSED:
-                await rpc.client.wait_until_resumed()
-            response = await work(rpc, request)
-        except Exception as error:
-            response = _error_response(name, kind, error)
-            if isinstance(error, Unauthorized) and error.delay:
-                await asyncio.sleep(error.delay)
-        if name_mapping is not None:
-            name_mapping.map_response(response)
-        self._observe(name, rpc or anonymous_rpc(context), request, response.status.code, started)  # type: ignore[attr-defined]
-        return response
 
     async def _stream(
         self,
@@ -269,7 +233,7 @@ class MessagingService(MessagingServiceServicer):
             if name_mapping is not None:
                 name_mapping.map_request(request)
             if self._guard is not None:
-                self._check(self._guard, name, rpc, request)
+                check(self._guard, name, rpc, request)
             async with aclosing(work(rpc, request)) as responses:
                 async for response in responses:
                     if name_mapping is not None:
@@ -277,7 +241,7 @@ class MessagingService(MessagingServiceServicer):
                     code = code or response.status.code  # type: ignore[attr-defined]
                     yield response
         except Exception as error:
-            failure = _error_response(name, kind, error)
+            failure = error_response(name, kind, error)
             code = failure.status.code  # type: ignore[attr-defined]
             if code == Code.TOO_MANY_REQUESTS:
                 await asyncio.sleep(_THROTTLE_DELAY)
@@ -292,9 +256,3 @@ class MessagingService(MessagingServiceServicer):
 
 def _returns_by_change(rpc: Rpc) -> bool:
     return rpc.client.client_type is ClientType.PUSH_CONSUMER
-
-
-def _error_response(name: str, kind: type[_Response], error: Exception) -> _Response:
-    if not isinstance(error, Refused | RemotingError):
-        _log.error("%s failed", name, exc_info=error)
-    return kind(status=status_from_error(error))  # type: ignore[call-arg]  # every response has a status

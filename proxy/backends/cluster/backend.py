@@ -3,16 +3,15 @@
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-
-import anyio
 
 from protocol_negotiation.peer import UNIX_PREFIX
 from protocol_negotiation.tls_client import ClientTlsSource
 from proxy.backends.cluster.lookup_limit import LookupBudget, SharedLoad
 from proxy.backends.cluster.membership import Membership
 from proxy.backends.cluster.name_servers import NameServers
+from proxy.backends.cluster.repetition import repeat
 from proxy.backends.cluster.replica_selector import Reader, ReplicaSelector, reader
 from proxy.backends.cluster.route_cache import RouteCache
 from proxy.backends.cluster.server_connection import Reply, ServerConnection
@@ -108,9 +107,7 @@ class ClusterBackend:
 
     async def run(self) -> None:
         """Refresh brokers and routes and keep connections alive, until cancelled."""
-        async with anyio.create_task_group() as group:
-            group.start_soon(self._every, self._settings.route_refresh, self._refresh)
-            group.start_soon(self._every, _KEEPALIVE, self._keep_alive)
+        await repeat((self._settings.route_refresh, self._refresh), (_KEEPALIVE, self._keep_alive))
 
     def close(self) -> None:
         """Close all connections."""
@@ -196,17 +193,6 @@ class ClusterBackend:
         await self.refresh_brokers()
         await self._routes.refresh()
         self._close_unlisted_servers()
-
-    async def _every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
-        while True:
-            await anyio.sleep(seconds)
-            try:
-                await work()
-            except RemotingError as error:
-                _log.warning("refreshing brokers and routes failed, the former ones stay in use: %s", error)
-            except Exception:
-                # Otherwise nothing would be refreshed any more, and the process would end.
-                _log.exception("refreshing brokers and routes failed")
 
     # Requests.
 

@@ -1,0 +1,79 @@
+"""Unary rpcs of the messaging service: each ends with a response, which has only a status after an error."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
+
+from grpc_gateway.clients.client_table import ClientTable
+from grpc_gateway.clients.rpc import Observer, Rpc, anonymous_rpc
+from grpc_gateway.name_mapping import NameMapping
+from grpc_gateway.permissions import RPC_PERMISSIONS, Guard, Unauthorized
+from grpc_gateway.response_status import Refused, status_from_error
+from remoting.errors import RemotingError
+
+_log = logging.getLogger("gantry.grpc")
+
+_Request = TypeVar("_Request")
+_Response = TypeVar("_Response")
+# Rpcs that do not wait for back-pressure: they keep the client registered.
+_NEVER_PAUSED: Final = frozenset({"Heartbeat", "NotifyClientTermination"})
+
+
+class UnaryRpcs:
+    """Runs the work of unary rpcs. guard: decides about permissions; None: authentication is off."""
+
+    def __init__(self, clients: ClientTable, observe: Observer, guard: Guard | None) -> None:
+        self._clients = clients
+        self._observe = observe
+        self._guard = guard
+
+    async def run(
+        self,
+        name: str,
+        kind: type[_Response],
+        work: Callable[[Rpc, _Request], Awaitable[_Response]],
+        request: _Request,
+        context: Any,
+    ) -> _Response:
+        """Return the response, or one with only the status of the error."""
+        started = time.monotonic()
+        rpc: Rpc | None = None
+        name_mapping: NameMapping | None = None
+        delay = 0.0
+        try:
+            rpc = self._clients.rpc(context, name)
+            client = rpc.client
+            name_mapping = client.name_mapping
+            if name_mapping is not None:
+                name_mapping.map_request(request)
+            if self._guard is not None:
+                check(self._guard, name, rpc, request)
+            if client.paused and name not in _NEVER_PAUSED:
+                await client.wait_until_resumed()
+            response = await work(rpc, request)
+        except Exception as error:
+            response = error_response(name, kind, error)
+            if isinstance(error, Unauthorized):
+                delay = error.delay
+        if delay:
+            await asyncio.sleep(delay)
+        if name_mapping is not None:
+            name_mapping.map_response(response)
+        self._observe(name, rpc or anonymous_rpc(context), request, response.status.code, started)  # type: ignore[attr-defined]
+        return response
+
+
+def check(guard: Guard, name: str, rpc: Rpc, request: Any) -> None:
+    """Raise Unauthorized if the sender has no permission for the request."""
+    # A heartbeat without a client id is a health check, which has no effect.
+    if rpc.client.client_id:
+        guard.require(rpc.client.principal, RPC_PERMISSIONS[name](request), rpc.peer, name)
+
+
+def error_response(name: str, kind: type[_Response], error: Exception) -> _Response:
+    """Return the response with the status of an error; log an internal one."""
+    if not isinstance(error, Refused | RemotingError):
+        _log.error("%s failed", name, exc_info=error)
+    return kind(status=status_from_error(error))  # type: ignore[call-arg]  # every response has a status
