@@ -18,6 +18,7 @@ from remoting.close_cause import CloseCause
 from remoting.codes import LanguageCode, RequestCode, ResponseCode, SerializeType
 from remoting.command import RemotingCommand
 from remoting.connection import RemotingConnection
+from remoting.frame import FrameDecoder
 from remoting.messages import StoredMessage
 from remoting.signature import Credentials, sign
 from remoting.timeout_wheel import TimeoutWheel
@@ -49,14 +50,14 @@ def unique(name: str) -> str:
     return f"{name}-{time.time_ns() // 1000 % 10**9}-{next(_numbers)}"
 
 
-class BinaryCommand(RemotingCommand):
-    """A request with a binary header, independent of the encoding of the connection."""
+class BinaryConnection(RemotingConnection):
+    """A connection whose frames all have binary headers."""
 
-    __slots__ = ()
-
-    def encode(self) -> bytes:
-        self.serialize_type = SerializeType.ROCKETMQ
-        return super().encode()
+    def _write(self, header: bytes, body: bytes) -> None:
+        (frame,) = FrameDecoder().feed(header + body)
+        command = commands.decode(frame)
+        command.serialize_type = SerializeType.ROCKETMQ
+        super()._write(command.encode(), body)
 
 
 class Client:
@@ -88,7 +89,7 @@ class Client:
         self.credentials = credentials
         self.pushes: list[RemotingCommand] = []
         self.answers: dict[int, Callable[[RemotingCommand], RemotingCommand]] = {}
-        self._encoding = encoding
+        self._kind = BinaryConnection if encoding is SerializeType.ROCKETMQ else self.wire
         self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._wheel = TimeoutWheel(self._loop.time)
@@ -98,7 +99,7 @@ class Client:
     async def __aenter__(self) -> Self:
         host, _, port = self.address.rpartition(":")
         _, self._wire = await self._loop.create_connection(
-            lambda: self.wire(self._wheel, self._pushed, lambda _: None, name=self.address),
+            lambda: self._kind(self._wheel, self._pushed, lambda _: None, name=self.address),
             host,
             int(port),
             ssl=self._tls,
@@ -183,9 +184,6 @@ class Client:
 
     def _command(self, code: int, fields: Mapping[str, object] | None, body: bytes) -> RemotingCommand:
         command = commands.request(code, strings(fields or {}), body)
-        if self._encoding is SerializeType.ROCKETMQ:
-            parts = (command.header, command.fields, command.body, self._encoding, command.code, command.flag)
-            command = BinaryCommand(*parts)
         command.header["language"] = self.language
         command.header["version"] = self.version
         coverage.saw(self.address, code)
