@@ -2,7 +2,6 @@
 
 from datetime import UTC, datetime, timedelta
 from itertools import product
-from struct import error as StructError
 from typing import Any
 
 import pytest
@@ -84,7 +83,7 @@ def test_key_hash_is_stable() -> None:
         ("topic", "t" * 10_000, "t" * 512),
         ("delay_ms", 2**64, None),
         ("queue", 2**31, None),
-        ("response", "text", 0),
+        ("response", 2**31, 0),
         ("code", "half \udfff", "half \ufffd"),
     ],
 )
@@ -127,8 +126,8 @@ def test_rows_of_different_clients_and_operations_are_not_mixed_up() -> None:
 def test_an_observation_that_cannot_be_packed_leaves_the_other_rows_intact() -> None:
     columns = RequestColumns()
     columns.add(observation("a"))
-    with pytest.raises(StructError):
-        columns.add(observation("b", bytes_in="many"))
+    with pytest.raises(OverflowError):
+        columns.add(observation("b", bytes_in=10**400))
     columns.add(observation("c"))
     assert columns.batch(Origin("r", 0, 1), NOW).column("topic").to_pylist() == ["a", "c"]
 
