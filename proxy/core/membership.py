@@ -113,13 +113,24 @@ async def _register(core: Messaging, channel: Channel, groups: Groups, brokers: 
 
 
 async def unregister(core: Messaging, context: Context) -> RemotingCommand:
-    """UNREGISTER_CLIENT: remove the client from a group and send its request on to the brokers."""
-    fields = context.fields
-    groups = Groups(
+    """UNREGISTER_CLIENT: remove the client from its groups among those named, and send its request on to the brokers.
+
+    Brokers know several clients by one connection. A request with a group or an id of another client would remove that
+    one; the brokers get Gantry's requests for the client's own groups instead.
+    """
+    fields, channel = context.fields, context.channel
+    member = core.registry.member(channel)
+    if member is None:
+        return commands.success()
+    named = Groups(
         frozenset(filter(None, (fields.get("producerGroup"),))), frozenset(filter(None, (fields.get("consumerGroup"),)))
     )
-    channel = context.channel
-    await leave(core, channel, groups, context.command.copy(), LeaveCause(channel.leave_cause))
+    others = named - member.groups
+    own = named - others
+    if own:
+        honest = not others and fields.get("clientID") == channel.session.client_id
+        command = context.command.copy() if honest else None
+        await leave(core, channel, own, command, LeaveCause(channel.leave_cause))
     return commands.success()
 
 

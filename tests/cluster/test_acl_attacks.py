@@ -20,7 +20,7 @@ from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.ids import OffsetMessageId, RecallHandle
 from remoting.signature import Credentials
-from tests.cluster.client import Client, create_topic, described, send_fields, unique, v2
+from tests.cluster.client import Client, create_topic, described, lists, send_fields, unique, v2, wait_until
 from tests.cluster.grpc.consumer import Consumer
 from tests.cluster.grpc.telemetry import Telemetry
 from tests.cluster.servers import HOST, PEERS, Gantry, started
@@ -279,6 +279,28 @@ async def test_replies_reach_the_client_that_has_asked(place: Place) -> None:
             await replier.ask(RequestCode.SEND_REPLY_MESSAGE_V2, fields, b"unsolicited")
         for client in (alice, mallory):
             assert not client.pushed(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT)
+
+
+async def test_a_client_does_not_end_the_membership_of_another(place: Place) -> None:
+    """Brokers know both clients by one connection of the replica."""
+    topic, own = await place.topic("orders"), await place.topic("own")
+    group, mine = unique("group"), unique("mine")
+    async with (
+        place.client(ALICE) as alice,
+        place.client(MALLORY) as mallory,
+        Client(place.broker, credentials=ADMIN) as admin,
+    ):
+        await alice.heartbeat({group: [topic]})
+        await mallory.heartbeat({mine: [own]}, producers=[mine])
+        for fields in (
+            {"clientID": alice.client_id, "consumerGroup": group},
+            {"clientID": mallory.client_id, "consumerGroup": group},
+            {"clientID": alice.client_id, "consumerGroup": group, "producerGroup": mine},
+        ):
+            await mallory.get(RequestCode.UNREGISTER_CLIENT, fields)
+        await mallory.get(RequestCode.UNREGISTER_CLIENT, {"clientID": mallory.client_id, "consumerGroup": mine})
+        assert await admin.consumers(group) == [alice.client_id]
+        await wait_until(lists(admin, mine), "the own membership having ended")
 
 
 @pytest.mark.cluster

@@ -206,6 +206,23 @@ async def test_unregister_sends_the_clients_own_command_to_brokers(here: Stage) 
     assert rest is None, "of what it did not say we speak for it"
 
 
+async def test_unregister_of_other_groups_or_clients_does_not_reach_brokers(here: Stage) -> None:
+    """Brokers know several clients by one connection, and would remove the other one."""
+    victim, client = FakeChannel(), FakeChannel()
+    await here.handle(heartbeat("c2", {"h": ["orders"]}), victim, 0)
+    await here.handle(heartbeat("c1", {"g": ["orders"]}, ["p"]), client, 0)
+    for fields in ({"clientID": "c2"}, {"clientID": "c1", "producerGroup": "q"}):
+        reply = await here.ask(request(RequestCode.UNREGISTER_CLIENT, consumerGroup="h", **fields), client)
+        assert (reply.code, here.backend.unregistered) == (0, [])
+    assert here.registry.consumer_ids("h") == {"c2"}
+    own = Groups(producers=frozenset("p"))
+    for fields in ({"clientID": "c2"}, {"clientID": "c1", "consumerGroup": "h"}):
+        await here.handle(heartbeat("c1", {"g": ["orders"]}, ["p"]), client, 0)
+        await here.ask(request(RequestCode.UNREGISTER_CLIENT, producerGroup="p", **fields), client)
+    assert here.backend.unregistered == [(client, own)] * 2
+    assert here.backend.unregister_commands == [None, None]
+
+
 async def test_left_group_is_removed_from_the_sessions_heartbeat(here: Stage) -> None:
     client = FakeChannel()
     beat = heartbeat("c1", {"g": ["orders"], "h": ["orders"]}, ["p"])
