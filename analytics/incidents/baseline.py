@@ -30,17 +30,18 @@ class Usual:
     high: Array
 
 
-def usual_range(counts: Array, first: int, step: int) -> Usual:
+def usual_range(counts: Array, first: int, step: int, shift: float = 0.0) -> Usual:
     """Return the usual counts of every row and period.
 
-    counts: series by period of `step` seconds, the first of which is number `first` since 1970.
+    counts: series by period of `step` seconds, the first of which is number `first` since 1970. shift: seconds by which
+    days begin after midnight UTC.
     """
     around = max(_AROUND // step, 1)
     length = counts.shape[1]
     level = smoothed(counts, max(_SMOOTH // step, 1))
     padded = np.pad(level, ((0, 0), (around, around)), mode="edge")
     windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * around + 1, axis=1)
-    days = (np.arange(length) + first) * step // _DAY
+    days = ((np.arange(length) + first) * step - shift) // _DAY
     weekend = np.array([datetime.fromtimestamp(int(day) * _DAY, UTC).weekday() >= 5 for day in days])
     with warnings.catch_warnings():
         # Periods without another day have no usual count.

@@ -11,9 +11,12 @@ from analytics.incidents.statistics import Array, growth, hinge
 from analytics.incidents.tables import DIMENSIONS, SEPARATOR, STEP, Tables
 from analytics.transforms.operations import SEND
 
-# Periods for which a cluster must last to be a growth, and how much likelier (logarithm) than a step it must be.
+# Periods for which a cluster must last to be a growth, and how much likelier (logarithm) than a step it must be: among
+# long incidents a growth is the usual one.
 _GROWTH_PERIODS = 24
-_GROWTH = 0.0
+_GROWTH = -1.0
+# Failures and requests that precede all others in the estimate of a usual share, and the least share.
+_PRIOR_BAD, _PRIOR, _LEAST_USUAL = 0.4, 200.0, 5e-4
 _NAMES = {"grp": "group"}
 _COLUMNS = sorted({name for names in DIMENSIONS for name in names})
 
@@ -42,10 +45,13 @@ def onset(tables: Tables, cluster: Cluster) -> tuple[int, bool]:
     if cluster.end - cluster.start < _GROWTH_PERIODS:
         return cluster.start, False
     total = _failing(tables, cluster)
-    usual = cluster.expected / max(cluster.total, 1.0)
-    bend, gain = growth(cluster.bad_series, total, usual, cluster.start - cluster.before)
-    grown = gain >= _GROWTH or _rises(cluster)
-    return (min(cluster.before + bend, cluster.start), True) if grown else (cluster.start, False)
+    # Half of the span before it may belong to a growth already.
+    outside = np.ones(total.size, dtype=bool)
+    outside[max((3 * cluster.start - cluster.end) // 2, 0) : cluster.end] = False
+    usual = (cluster.bad_series[outside].sum() + _PRIOR_BAD) / (total[outside].sum() + _PRIOR)
+    span = slice(cluster.before, cluster.end)
+    bend, gain = growth(cluster.bad_series[span], total[span], max(float(usual), _LEAST_USUAL))
+    return (min(cluster.before + bend, cluster.start), True) if gain >= _GROWTH else (cluster.start, False)
 
 
 def _failing(tables: Tables, cluster: Cluster) -> Array:
@@ -54,7 +60,7 @@ def _failing(tables: Tables, cluster: Cluster) -> Array:
     if sends < 0.9 * cluster.events["n"].sum():
         return cluster.total_series
     rows = _rows(tables, cluster.scope)
-    series = np.bincount(rows["t"] - tables.first, rows["sends"], tables.periods)[cluster.before : cluster.end]
+    series = np.bincount(rows["t"] - tables.first, rows["sends"], tables.periods)
     # Sampled successes stand for several sends: never fewer sends than failures.
     return np.maximum(series, cluster.bad_series)
 
@@ -63,14 +69,6 @@ def _rows(tables: Tables, scope: Mapping[str, str]) -> pd.DataFrame:
     """Return the totals of a scope."""
     dimension, value = "+".join(scope), SEPARATOR.join(scope.values())
     return tables.totals[(tables.totals["dimension"] == dimension) & (tables.totals["value"] == value)]
-
-
-def _rises(cluster: Cluster) -> bool:
-    """Return whether the last third of a cluster has a much larger share than the first."""
-    bad, total = (series[cluster.start - cluster.before :] for series in (cluster.bad_series, cluster.total_series))
-    thirds = np.array_split(np.arange(bad.size), 3)
-    first, middle, last = (float(bad[third].sum() / max(total[third].sum(), 1.0)) for third in thirds)
-    return last >= 2.5 * first and middle >= 1.1 * first and last >= 1.1 * middle
 
 
 # Expected failures of a version before the first one that is seen: fewer are no sign that it worked at first.

@@ -9,6 +9,7 @@ from analytics.incidents.detectors.failures import failures
 from analytics.incidents.detectors.keys import keys
 from analytics.incidents.detectors.queues import clients, queues
 from analytics.incidents.detectors.retries import retries
+from analytics.incidents.detectors.silences import silences
 from analytics.incidents.detectors.slowness import slowness
 from analytics.incidents.detectors.volume import volume
 from analytics.incidents.finding import Finding
@@ -21,6 +22,7 @@ DETECTORS: tuple[Callable[[Tables], list[Finding]], ...] = (
     slowness,
     retries,
     volume,
+    silences,
     consumers,
     queues,
     clients,

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from analytics.incidents.detectors.silences import KINDS
 from analytics.incidents.finding import Finding
 from analytics.incidents.incident import Incident
 from analytics.incidents.wording import sentences
@@ -10,6 +11,7 @@ from analytics.incidents.wording import sentences
 _SLACK = 1200.0
 # The kind that names the cause, before the kinds that follow from it.
 _CAUSES = (
+    *("service_silence", "broker_silence", "replica_silence", "network_silence"),
     *("credentials", "missing_topic", "missing_group", "throttling", "bad_rollout", "client_clock", "hot_key"),
     *("dead_letters", "redelivery_storm", "broker_fault", "replica_fault", "connection_churn", "connection_storm"),
     *("error_growth", "error_burst", "traffic_growth", "traffic_surge", "silence", "traffic_drop"),
@@ -28,6 +30,14 @@ _FAMILIES = (
     frozenset({"traffic_growth", "traffic_surge", "silence", "traffic_drop"}),
     frozenset({"connection_storm", "connection_churn", "client_clock"}),
 )
+# Least share of a drop in which the whole service is silent, if it is a consequence.
+_PART = 0.25
+# What follows from a silence of the whole service, a range of addresses, a replica or a broker.
+_SILENCES = frozenset(KINDS.values())
+_STOPPAGES = _SILENCES | {
+    *("silence", "traffic_drop", "consumer_stopped", "consumer_lagging", "client_stopped", "queue_stopped"),
+    *("commits_stopped", "connection_storm"),
+}
 # Findings about these subjects are related if they have the subject in common.
 _SHARED = ("client", "group", "topic")
 
@@ -58,8 +68,14 @@ def _related(one: Finding, other: Finding) -> bool:
         return _version(one) == _version(other)
     if one.start > other.end + _SLACK or other.start > one.end + _SLACK:
         return False
+    if one.kind in _SILENCES or other.kind in _SILENCES:
+        return _is_stoppage(one, other) if one.kind in _SILENCES else _is_stoppage(other, one)
     if _scope(one) == _scope(other) and (one.kind == other.kind or not _same_family(one, other)):
         return True
+    if _is_catch_up(one, other) or _is_catch_up(other, one):
+        return True
+    if _outlasts(one, other) or _outlasts(other, one):
+        return False
     if _overlap(one, other) < 0.4 or _same_family(one, other) or not _contains(one, other):
         return False
     wide, narrow = (one, other) if _is_wide(one) else (other, one)
@@ -67,6 +83,32 @@ def _related(one: Finding, other: Finding) -> bool:
         # A version that fails is no consequence of a slow replica.
         return not _is_wide(wide)
     return not _is_wide(wide) or _is_wide(narrow) or _follows(narrow, wide)
+
+
+def _is_stoppage(silence: Finding, other: Finding) -> bool:
+    """Return whether another finding follows from a silence: it begins and ends with it."""
+    if other.kind not in _STOPPAGES:
+        return False
+    if not silence.about:
+        # A topic that gets little at any time is short of messages for longer.
+        inside = silence.start - _SLACK <= other.start <= silence.end and other.end <= silence.end + _SLACK
+        common = min(silence.end, other.end) - max(silence.start, other.start)
+        return inside or common >= _PART * (other.end - other.start)
+    together = abs(silence.end - other.end) <= _SLACK or (silence.open and other.open)
+    return abs(silence.start - other.start) <= _SLACK and together
+
+
+def _is_catch_up(stop: Finding, rewinding: Finding) -> bool:
+    """Return whether a group takes what was left lying; the caller knows that one begins where the other ends."""
+    same = all(stop.about.get(name) == rewinding.about.get(name) for name in ("group", "topic"))
+    kinds = rewinding.kind == "consumer_rewinding" and stop.kind in _STOPS_BEFORE
+    return kinds and same and stop.start < rewinding.start
+
+
+def _outlasts(stop: Finding, drop: Finding) -> bool:
+    """Return whether a consumer's stop goes on long after sends to its topic resumed: the drop is not its cause."""
+    lasts = stop.end - stop.start > 2 * (drop.end - drop.start) + _SLACK
+    return drop.kind == "traffic_drop" and stop.kind in _STOPS_BEFORE and lasts
 
 
 def _follows(narrow: Finding, wide: Finding) -> bool:
@@ -150,6 +192,10 @@ def _is_wide(finding: Finding) -> bool:
 def _cause(findings: list[Finding]) -> Finding:
     """Return the finding that names the cause, of findings in the order of _CAUSES."""
     first = findings[0]
+    topics = [each for each in findings if each.kind in ("silence", "traffic_drop")]
+    if first.kind == "network_silence" and len(topics) == 1 and len(findings) == 2:
+        # The only topic of a range of addresses says more than the range.
+        return topics[0]
     storms = [each for each in findings if each.kind == "redelivery_storm"]
     if first.kind == "dead_letters" and storms and first.affected < 0.1 * storms[0].affected:
         # Some of many redelivered messages always become dead letters.
@@ -158,6 +204,10 @@ def _cause(findings: list[Finding]) -> Finding:
     if first.kind == "consumer_stopped" and any(each.end - each.start > 2 * (first.end - first.start) for each in hung):
         # A group of which one consumer hangs stands still now and then, and lags meanwhile.
         return max(hung, key=lambda each: each.likelihood)
+    stops = [each for each in findings if each.kind in _STOPS_BEFORE and each.start < first.start]
+    if first.kind == "consumer_rewinding" and any(each.end >= first.start - _SLACK for each in stops):
+        # What was left lying is taken at last.
+        return max(stops, key=lambda each: each.likelihood)
     lagging = [each for each in findings if each.kind == "consumer_lagging"]
     if first.kind == "consumer_stopped" and any(
         each.end - each.start > 2 * (first.end - first.start) for each in lagging
@@ -172,9 +222,14 @@ def _cause(findings: list[Finding]) -> Finding:
     return first
 
 
+# Kinds after which a group catches up.
+_STOPS_BEFORE = frozenset({"consumer_stopped", "client_stopped", "queue_stopped", "consumer_lagging"})
 # Kinds that stop a service for someone.
 _STOPS = frozenset(
-    {"consumer_stopped", "silence", "broker_fault", "missing_topic", "credentials", "dead_letters", "client_stopped"}
+    {
+        *("consumer_stopped", "silence", "broker_fault", "missing_topic", "credentials", "dead_letters"),
+        *("client_stopped", "service_silence", "broker_silence", "network_silence"),
+    }
 )
 
 

@@ -45,8 +45,9 @@ class Cluster:
     expected: float
     likelihood: float
     events: pd.DataFrame
-    # Bad events and requests of each period from start to end, and of a tenth of the records before.
+    # The first period that may tell how the span began: a tenth of the records before it, or its length.
     before: int
+    # Bad events and requests of every period, without the events of other clusters.
     bad_series: Array
     total_series: Array
 
@@ -226,8 +227,8 @@ def _best(
         float(scores[row]),
         rest[member],
         before,
-        bad[row, before : end[row]],
-        total[row, before : end[row]],
+        bad[row],
+        total[row],
     )
 
 

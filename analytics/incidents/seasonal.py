@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from analytics.incidents.statistics import Array, mean_bend, smoothed
+from analytics.incidents.statistics import Array, likely_bend, smoothed
 
 _DAY = 86400
 # Seconds of a point of the curve, over which it is averaged, and around a time that count as the same.
@@ -97,7 +97,8 @@ def weekend_offset(counts: Array, first: int, step: int) -> int | None:
         misfit = (seen - expected) ** 2 / (expected + 1)
         misfits[offset] = float(np.minimum(misfit, _OUTLIER).sum())
     best = min(misfits, key=misfits.__getitem__)
-    return best if misfits[best] < _PLAIN * float(np.median(list(misfits.values()))) else None
+    # The first or the last one tried is no minimum.
+    return best if abs(best) < _ZONES and misfits[best] < _PLAIN * float(np.median(list(misfits.values()))) else None
 
 
 # Squared deviation beyond which a point says nothing about weekends; ratio of the best offset's misfit to the median.
@@ -151,8 +152,10 @@ def growth_onset(seen: Array, expected: Array, start: int, reach: int) -> tuple[
         factor = max(float(seen[place:].sum() / usual[place:].sum()), 1.0)
         rate = usual * np.where(np.arange(length) >= place, factor, 1.0)
         step = max(step, float((seen * np.log(rate) - rate).sum()))
-    return begin + mean_bend(fits), float(fits.max()) - step
+    return begin + likely_bend(fits, _UNBIASED), float(fits.max()) - step
 
 
+# Share of the likelihood before an onset, so that the error has no bias on generated records.
+_UNBIASED = 0.4
 # Ratios at the end of a growth that are tried.
 _ENDS = np.exp(np.linspace(np.log(1.5), np.log(20.0), 24))

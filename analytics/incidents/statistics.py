@@ -122,9 +122,9 @@ def smoothed(values: Array, width: int) -> Array:
     return np.apply_along_axis(lambda row: np.convolve(row, kernel, "same"), -1, values.astype(float)) / norm
 
 
-def growth(bad: Array, total: Array, usual: float, start: int) -> tuple[int, float]:
+def growth(bad: Array, total: Array, usual: float) -> tuple[int, float]:
     """Return the period from which a share grows from its usual value in a straight line, and how much likelier
-    (logarithm) this is than a constant share from the period `start` on.
+    (logarithm) such lines are than steps to a constant share. All bends and levels count, not only the likeliest.
     """
     width = max(bad.size // 150, 1)
     blocks = np.arange(bad.size) // width
@@ -132,25 +132,35 @@ def growth(bad: Array, total: Array, usual: float, start: int) -> tuple[int, flo
     length = seen.size
     end = slice(-max(length // 6, 1), None)
     last = max(float(seen[end].sum() / max(requests[end].sum(), 1.0)), usual * 1.5)
-    fits = np.full((max(length - 2, 1), len(_FINALS)), -np.inf)
+    lines = np.full((max(length - 2, 1), len(_FINALS)), -np.inf)
+    steps = lines.copy()
     for bend in range(length - 2):
         age = np.clip(np.arange(length) - bend, 0, None) / (length - bend)
+        mean = max(float(seen[bend:].sum() / max(requests[bend:].sum(), 1.0)), usual * 1.2)
         for column, final in enumerate(_FINALS):
-            fits[bend, column] = _fit(seen, requests, usual + max(final * last - usual, 0.0) * age)
-    inside = np.arange(length) >= start // width
-    constant = max(float(seen[inside].sum() / max(requests[inside].sum(), 1.0)), usual)
-    return mean_bend(fits) * width, float(fits.max()) - _fit(seen, requests, np.where(inside, constant, usual))
+            lines[bend, column] = _fit(seen, requests, usual + max(final * last - usual, 0.0) * age)
+            level = np.where(np.arange(length) >= bend, max(final * mean, usual), usual)
+            steps[bend, column] = _fit(seen, requests, level)
+    return likely_bend(lines, _LATE) * width, _mean_likelihood(lines) - _mean_likelihood(steps)
 
 
-def mean_bend(fits: Array) -> int:
-    """Return the mean of the bends, weighted by their likelihood. fits: log likelihoods, of bends by ends.
+def _mean_likelihood(fits: Array) -> float:
+    """Return the logarithm of the mean of likelihoods, given as logarithms."""
+    highest = fits.max()
+    return float(highest + np.log(np.exp(fits - highest).mean()))
+
+
+def likely_bend(fits: Array, share: float) -> int:
+    """Return the bend up to which this share of the likelihood lies. fits: log likelihoods, of bends by ends.
 
     The likeliest bend would be just before the first visible event, which is too late.
     """
     weights = np.exp(fits - fits.max()).sum(axis=1)
-    return round(float((weights * np.arange(len(fits))).sum() / weights.sum()))
+    return int(np.searchsorted(np.cumsum(weights), share * weights.sum()))
 
 
+# Likewise for failures: a stray one long before a growth makes all bends in between possible.
+_LATE = 0.6
 # Shares at the end of a growth that are tried, as multiples of the last sixth's.
 _FINALS = (0.7, 0.85, 1.0, 1.15, 1.3, 1.5)
 

@@ -95,6 +95,22 @@ WORDS: Mapping[str, Words] = {
         "Nothing was sent to {subject} any more, where at least {expected:,.0f} messages are usual; it did not resume.",
         "Check whether the producers run and reach Gantry; look at their last errors.",
     ),
+    "service_silence": Words(
+        "Nobody sent any request, where at least {expected:,.0f} are usual.",
+        "Check whether Gantry ran, was reachable (load balancer, DNS, certificates) and wrote its records.",
+    ),
+    "network_silence": Words(
+        "No request came from {subject}, where at least {expected:,.0f} are usual; other ranges went on.",
+        "Check the network of these addresses: the zone or site, its route to Gantry, firewalls, DNS.",
+    ),
+    "replica_silence": Words(
+        "{subject} got no requests, where at least {expected:,.0f} are usual; it was not drained.",
+        "Check whether the replica runs, and whether the load balancer sends clients to it.",
+    ),
+    "broker_silence": Words(
+        "No request went to {subject}, where at least {expected:,.0f} are usual; other brokers were used.",
+        "Check whether the broker runs and is registered with the name servers.",
+    ),
     "consumer_stopped": Words(
         "{subject} took {observed:,.0f} of {expected:,.0f} messages; {backlog} wait.",
         "Check whether the group's consumers run, hang, or are registered with the right subscription; restart them.",

@@ -169,6 +169,22 @@ def test_findings_of_one_cause_are_one_incident(findings: list[Finding], kinds: 
     assert len(found) == (len(kinds) if kinds is not None else 2)
 
 
+def test_group_that_catches_up_after_a_stopped_queue_does_not_rewind() -> None:
+    about = {"group": "shop%orders-billing", "topic": "shop%orders"}
+    stopped = Finding("queue_stopped", 0, 4 * _HOUR, about | {"queue": "5", "broker": "a"}, 0, 90, 90.0)
+    rewinding = Finding("consumer_rewinding", 4.1 * _HOUR, 4.3 * _HOUR, about, 200, 70, 120.0)
+    (incident,) = incidents([stopped, rewinding], 1e6)
+    assert (incident.kind, incident.about["queue"]) == ("queue_stopped", "5")
+
+
+def test_queue_that_stops_at_the_end_of_an_outage_is_another_incident() -> None:
+    outage = Finding("service_silence", 0, _HOUR / 2, {}, 0, 900, 900.0)
+    drop = Finding("traffic_drop", 0, _HOUR / 2, {"topic": "shop%orders"}, 0, 90, 90.0)
+    queue = {"group": "shop%orders-billing", "topic": "shop%orders", "queue": "5", "broker": "a"}
+    stopped = Finding("queue_stopped", _HOUR / 2, 5 * _HOUR, queue, 0, 90, 90.0)
+    assert [each.kind for each in incidents([outage, drop, stopped], 1e6)] == ["service_silence", "queue_stopped"]
+
+
 def test_findings_about_one_version_are_one_incident_also_hours_apart() -> None:
     early, late = (_finding("bad_rollout", start, start + 1, client="c", version="6") for start in (1, 9))
     other = _finding("bad_rollout", 9, 10, client="d", version="7")

@@ -124,12 +124,14 @@ def _stops(
         expected = _usual_ratio(series, others) * others
         # Where receives do not follow sends closely, only larger deviations count.
         certain = sampled / max(dispersion(series * sampled, expected * sampled, block) for block in (6, 36))
-        for span in intervals(gains(series * certain, expected * certain, _LESS), least * 0.7):
+        for span in intervals(gains(series * certain, expected * certain, _LESS), min(least, _SURE) * 0.7):
             seen, usual = (float(each[span.start : span.end].sum()) for each in (series, expected))
             score = likelihood(seen * certain, usual * certain)
-            if seen > _SHARE * usual or (usual - seen) * certain < least or score < least:
-                continue
             still = begins + span.end >= counts.shape[1] - 1
+            # Only one span of each subject lasts to the end: chance makes fewer of these.
+            enough = min(least, _SURE) if still and not seen else least
+            if seen > _SHARE * usual or (usual - seen) * certain < enough or score < enough:
+                continue
             # It stopped between its last event and the first that is missing.
             last = int(np.flatnonzero(series[: span.start]).max(initial=-1)) + 1
             edges = ((last + span.start) // 2, span.end)

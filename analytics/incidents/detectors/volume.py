@@ -4,9 +4,10 @@ import numpy as np
 import pandas as pd
 
 from analytics.incidents.baseline import Usual, usual_range
+from analytics.incidents.batches import without_batches
 from analytics.incidents.finding import Finding
 from analytics.incidents.seasonal import POINT, Season, growth_onset, season, weekend_offset
-from analytics.incidents.statistics import Array, dispersion, gains, intervals, likelihood, smoothed
+from analytics.incidents.statistics import Array, Interval, dispersion, gains, intervals, likelihood, smoothed
 from analytics.incidents.tables import STEP, Tables
 from analytics.transforms.operations import SEND
 
@@ -57,19 +58,20 @@ def _matrix(tables: Tables, sends: pd.DataFrame, column: str) -> tuple[list[str]
 
 
 def _judged(tables: Tables, attribute: str, names: list[str], counts: Array, rows: Array) -> list[Finding]:
-    usual = usual_range(counts, tables.first, STEP)
+    counts = np.stack([without_batches(row, share) for row, share in zip(counts, rows, strict=True)])
+    # Drops need to know when weekends begin; a batch that comes at weekends too is no surge.
+    offset = weekend_offset(counts, tables.first, STEP)
+    usual = usual_range(counts, tables.first, STEP, (offset or 0) * POINT)
     if np.isnan(usual.high).all():
         usual = _from_others(counts)
     seasons = season(counts, tables.first, STEP) or Season(usual.low, usual.typical, usual.high)
-    # Drops need to know when weekends begin; a batch that comes at weekends too is no surge.
-    offset = weekend_offset(counts, tables.first, STEP)
     local = seasons if offset is None else season(counts, tables.first, STEP, offset=offset) or seasons
     found = []
     for place, name in enumerate(names):
         series, sampled = counts[place], float(rows[place])
         typical, high = usual.typical[place], usual.high[place]
         about = {attribute: name}
-        growths = _growths(tables, about, series, seasons.expected[place], seasons.high[place], sampled)
+        growths = _growths(tables, about, series, local.expected[place], seasons.high[place], sampled, offset)
         surges = _surges(tables, about, series, typical, high, sampled)
         surges = [each for each in surges if _exceeds(tables, each, series, seasons.expected[place])]
         growths = [each for each in growths if not any(_is_mostly(each, surge) for surge in surges)]
@@ -129,9 +131,15 @@ def _surges(
 
 
 def _growths(
-    tables: Tables, about: dict[str, str], counts: Array, expected: Array, high: Array, sampled: float
+    tables: Tables,
+    about: dict[str, str],
+    counts: Array,
+    expected: Array,
+    high: Array,
+    sampled: float,
+    offset: int | None,
 ) -> list[Finding]:
-    """Return long surges: growth, if a rising line explains them better than a step."""
+    """Return long surges: growth, if a rising line explains them better than a step. offset: of weekends, in points."""
     points = np.arange(counts.size) // _POINT
     seen, usual, highest = (np.bincount(points, series) for series in (counts, expected, high))
     certain = sampled / dispersion(seen * sampled, usual * sampled, 2)
@@ -145,15 +153,26 @@ def _growths(
             continue
         # Without the growth itself, which moves the medians.
         rest = slice(max(span.start - _BEFORE, 0) * _POINT, span.end * _POINT)
-        without = season(counts[None, :], tables.first, STEP, rest)
+        without = season(counts[None, :], tables.first, STEP, rest, offset)
         plain = usual if without is None else np.bincount(points, without.expected[0])
-        bend, gain = growth_onset(seen[: span.end] * certain, plain[: span.end] * certain, span.start, _REACH)
+        peak = _peak(seen, usual, span)
+        bend, gain = growth_onset(seen[:peak] * certain, plain[:peak] * certain, span.start, _REACH)
         if gain <= 0 and more < 3.0 * less:
             continue
-        kind, first = ("traffic_growth", min(bend, span.start)) if gain > 0 else ("traffic_surge", span.start)
-        start, end = first * _POINT, min(span.end * _POINT, tables.periods)
+        kind, first, last = "traffic_surge", span.start, span.end
+        if gain > 0:
+            kind, first, last = "traffic_growth", min(bend, span.start), peak
+        start, end = first * _POINT, min(last * _POINT, tables.periods)
         found.append(_finding(tables, kind, about, start, end, more, less, score, more - less))
     return found
+
+
+def _peak(seen: Array, usual: Array, span: Interval) -> int:
+    """Return the point at which a growth in a span ends: after it, less than the span's mean is seen."""
+    mean = seen[span.start : span.end].sum() / max(usual[span.start : span.end].sum(), 1e-9)
+    excess = np.cumsum(seen[span.start : span.end] - mean * usual[span.start : span.end])
+    half = excess.size // 2
+    return span.start + half + int(np.argmax(excess[half:])) + 1
 
 
 def _drops(tables: Tables, about: dict[str, str], counts: Array, low: Array, sampled: float) -> list[Finding]:
