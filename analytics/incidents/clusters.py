@@ -131,6 +131,20 @@ def slow_onset(tables: Tables, cluster: Cluster, others: Sequence[Cluster] = ())
     return (min(begin + bend * width, cluster.start) if gradual else cluster.start), gradual
 
 
+def goes_on(cluster: Cluster, periods: int) -> bool:
+    """Return whether a cluster lasts to the end of the records: where failures are few, none may be due since the last.
+
+    periods: of the records.
+    """
+    rest = float(cluster.total_series[cluster.end :].sum()) * cluster.bad / max(cluster.total, 1.0)
+    pause = periods - cluster.end
+    return pause <= 1 or (0 < rest < _DUE and pause <= _PAUSE * (cluster.end - cluster.start))
+
+
+# Failures that may be due without one, and the time since the last one as a share of the cluster's.
+_DUE, _PAUSE = 3.0, 0.25
+
+
 def finding(tables: Tables, cluster: Cluster, kind: str, start: int, facts: Mapping[str, str] | None = None) -> Finding:
     """Return a cluster as a finding."""
     about = {_NAMES.get(name, name): value for name, value in narrowed(cluster, _COLUMNS).items()}
@@ -148,6 +162,6 @@ def finding(tables: Tables, cluster: Cluster, kind: str, start: int, facts: Mapp
         cluster.likelihood,
         cluster.bad,
         int(cluster.events["client"].nunique()) if "client" in cluster.events else 0,
-        cluster.end >= tables.periods - 1,
+        goes_on(cluster, tables.periods),
         {"scope": "+".join(_NAMES.get(name, name) for name in cluster.scope), **(facts or {})},
     )

@@ -92,7 +92,7 @@ WORDS: Mapping[str, Words] = {
         "Check the producers and what they wait for.",
     ),
     "silence": Words(
-        "Nothing was sent to {subject} any more, where at least {expected:,.0f} messages are usual; it did not resume.",
+        "Nothing was sent to {subject} any more, where at least {expected:,.0f} messages are usual.",
         "Check whether the producers run and reach Gantry; look at their last errors.",
     ),
     "service_silence": Words(

@@ -10,6 +10,17 @@ from analytics.report.sections import clock
 
 # Cards that are shown at once.
 _CARDS = 3
+# Kinds of the other incidents that are named.
+_KINDS = 8
+# What is counted in incidents of some kinds; of all others it is requests.
+_UNITS = {
+    **dict.fromkeys(("consumer_stopped", "consumer_lagging", "consumer_rewinding", "queue_stopped"), "messages"),
+    **dict.fromkeys(("client_stopped", "redelivery_storm", "dead_letters", "queue_skew", "hot_key"), "messages"),
+    **dict.fromkeys(("silence", "traffic_drop", "service_silence", "network_silence"), "requests missing"),
+    **dict.fromkeys(("replica_silence", "broker_silence"), "requests missing"),
+    **dict.fromkeys(("connection_storm", "connection_churn"), "connections"),
+    "commits_stopped": "commits missing",
+}
 
 
 def first_screen(incidents: Sequence[Incident], zone: str) -> dict[str, Any]:
@@ -27,12 +38,26 @@ def first_screen(incidents: Sequence[Incident], zone: str) -> dict[str, Any]:
         words = ("good", "Healthy", "No deviation from the usual traffic.")
     elif still:
         verb = "goes" if len(still) == 1 else "go"
-        lead = f"{_many(len(still))} {verb} on, {len(shown) - len(still)} are over. Begin with the first."
+        over = len(shown) - len(still)
+        others = f", {over} {'is' if over == 1 else 'are'} over" if over else ""
+        lead = f"{_many(len(still))} {verb} on{others}. Begin with the first."
         words = ("bad", "Not healthy", lead)
     else:
-        words = ("over", "Healthy again", f"{_many(len(shown))} happened; all are over. The worst is first.")
+        end = "; all are over. The worst is first." if len(shown) > 1 else "; it is over."
+        words = ("over", "Healthy again", f"{_many(len(shown))} happened{end}")
     state, title, lead = words
-    return {"state": state, "title": title, "lead": lead + known, "first": ordered[:_CARDS], "rest": ordered[_CARDS:]}
+    rest = ordered[_CARDS:]
+    # Names of their kinds, each once, in the order of the cards.
+    kinds = list(dict.fromkeys(card["kind"].lower() for card in rest))
+    more = f"{len(rest)} more: {', '.join(kinds[:_KINDS])}{', …' if len(kinds) > _KINDS else ''}"
+    return {
+        "state": state,
+        "title": title,
+        "lead": lead + known,
+        "first": ordered[:_CARDS],
+        "rest": rest,
+        "more": more,
+    }
 
 
 def _many(count: int) -> str:
@@ -49,8 +74,16 @@ def _card(incident: Incident, place: int, zone: str) -> dict[str, Any]:
     return {
         "severity": incident.severity,
         "kind": incident.kind.replace("_", " ").capitalize(),
-        "span": f"{incident.severity}, {span}",
+        "span": span,
+        "impact": _impact(incident),
         "happened": incident.happened,
         "advice": incident.advice,
         "place": place,
     }
+
+
+def _impact(incident: Incident) -> str:
+    """Return the number of requests or messages, and of clients, that an incident affects."""
+    impact = f"{incident.affected:,.0f} {_UNITS.get(incident.kind, 'requests')}"
+    known = incident.clients > 1 and incident.kind != "service_silence"
+    return f"{impact}, {incident.clients:,} clients" if known else impact

@@ -1,5 +1,6 @@
 """The page: sections in HTML, in one self-contained file."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,9 +19,22 @@ from analytics.report.explorer import DIMENSIONS, embedded
 from analytics.report.first_screen import first_screen
 from analytics.report.sections import ROWS, Section, clock
 
-_PAGE = Environment(loader=PackageLoader("analytics.report", "."), autoescape=True, trim_blocks=True).get_template(
-    "page.html.j2"
-)
+# A word with a hyphen, which browsers would break there, unless it is wider than a card on a phone.
+_HYPHENED = re.compile(r"(?<!\S)(?=\S*-)\S{1,30}(?!\S)")
+
+
+def unbroken(sentence: str) -> Markup:
+    """Return a sentence as HTML in which names such as broker-a are not broken at their hyphens."""
+    parts, done = Markup(), 0
+    for match in _HYPHENED.finditer(sentence):
+        parts += Markup("{}<span class=name>{}</span>").format(sentence[done : match.start()], match[0])
+        done = match.end()
+    return parts + sentence[done:]
+
+
+_TEMPLATES = Environment(loader=PackageLoader("analytics.report", "."), autoescape=True, trim_blocks=True)
+_TEMPLATES.filters["unbroken"] = unbroken
+_PAGE = _TEMPLATES.get_template("page.html.j2")
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from analytics.incidents.clusters import goes_on
 from analytics.incidents.detectors.consumers import _surplus
 from analytics.incidents.scan import Cluster, Exposure, Limits, scan
 from analytics.incidents.statistics import best_intervals
@@ -49,6 +50,17 @@ def test_all_topics_of_a_replica_are_the_replicas_fault() -> None:
     shares |= {(topic, "edge-0"): _during(0, 0, 0.0) for topic in ("a", "b", "c")}
     (cluster,) = _scan(shares)
     assert (dict(cluster.scope), cluster.start, cluster.end) == ({"replica": "edge-1"}, 100, 130)
+
+
+@pytest.mark.parametrize(
+    ("end", "share", "open_"), [(_PERIODS, 0.2, True), (230, 0.01, True), (230, 0.2, False), (150, 0.01, False)]
+)
+def test_rare_failures_go_on_after_a_short_pause(end: int, share: float, open_: bool) -> None:
+    bad = np.zeros(_PERIODS)
+    total = np.full(_PERIODS, 20.0)
+    seen = share * total[100:end].sum()
+    cluster = Cluster({}, 100, end, seen, total[100:end].sum(), 0.1, 30.0, pd.DataFrame(), 80, bad, total)
+    assert goes_on(cluster, _PERIODS) == open_
 
 
 def test_two_incidents_of_a_day_are_not_one() -> None:

@@ -17,7 +17,7 @@ from analytics.incidents.tables import Tables
 from analytics.lineage import lineage
 from analytics.report.explorer import explorer
 from analytics.report.first_screen import first_screen
-from analytics.report.page import Origin, render
+from analytics.report.page import Origin, render, unbroken
 from analytics.report.sentences import capacity_sentence
 
 _BEGIN = 1792713600
@@ -89,11 +89,24 @@ def test_verdict_says_whether_something_goes_on_and_shows_it_first() -> None:
     assert first_screen([over], "UTC")["title"] == "Healthy again"
     verdict = first_screen([over, still], "Europe/Berlin")
     assert (verdict["title"], verdict["state"]) == ("Not healthy", "bad")
-    assert verdict["lead"] == "1 incident goes on, 1 are over. Begin with the first."
+    assert verdict["lead"] == "1 incident goes on, 1 is over. Begin with the first."
     assert [card["kind"] for card in verdict["first"]] == ["Silence", "Consumer stopped"]
-    assert verdict["first"][0]["span"] == "warning, since Fri 23 Oct 03:00"
+    assert verdict["first"][0]["span"] == "since Fri 23 Oct 03:00"
+    assert [card["impact"] for card in verdict["first"]] == ["9 requests missing", "9 messages"]
     # The place in the embedded data, whatever the order of the cards.
     assert [card["place"] for card in verdict["first"]] == [1, 0]
+
+
+def test_other_incidents_are_named_without_a_click() -> None:
+    verdict = first_screen([_incident() for _ in range(3)] + [_incident("hot_key", "info")] * 2, "UTC")
+    assert (len(verdict["rest"]), verdict["more"]) == (2, "2 more: hot key")
+
+
+def test_names_are_not_broken_at_hyphens_and_markup_stays_text() -> None:
+    assert unbroken("Of broker broker-a, 9%: <b>-</b>") == (
+        "Of broker <span class=name>broker-a,</span> 9%: <span class=name>&lt;b&gt;-&lt;/b&gt;</span>"
+    )
+    assert unbroken("x" * 20 + "-" + "y" * 20) == "x" * 20 + "-" + "y" * 20
 
 
 def test_drill_down_has_series_lineage_and_orphans() -> None:
