@@ -152,16 +152,17 @@ def finding(tables: Tables, cluster: Cluster, kind: str, start: int, facts: Mapp
         about["version"] = version(about["sdk"])
     if facts and "version" in facts:
         about["version"] = facts["version"]
+    still = goes_on(cluster, tables.periods)
     return Finding(
         kind,
         (tables.first + start) * STEP,
-        (tables.first + cluster.end) * STEP,
+        (tables.first + (tables.periods if still else cluster.end)) * STEP,
         about,
         cluster.bad / max(cluster.total, 1.0),
         cluster.expected / max(cluster.total, 1.0),
         cluster.likelihood,
         cluster.bad,
         int(cluster.events["client"].nunique()) if "client" in cluster.events else 0,
-        goes_on(cluster, tables.periods),
+        still,
         {"scope": "+".join(_NAMES.get(name, name) for name in cluster.scope), **(facts or {})},
     )
