@@ -4,6 +4,7 @@ A connection that receives little is handled at once. More waits, and in each tu
 connections are handled for a short time, one slice each. Source addresses take turns, and the connections of one
 address among themselves, so that neither many bytes nor many connections increase a client's share. While others that
 receive little are active, the time per turn is at most the time that those took, and at least one frame is handled.
+While all active connections receive much and have one source address, nothing waits within the time of a turn.
 A connection whose frames took unusually long is not handled for a while, so that others get at least half of the time.
 """
 
@@ -19,7 +20,8 @@ from protocol_negotiation.peer import HostPort
 
 _log = logging.getLogger("gantry.connections")
 
-# Frames of one read that are handled at once: if another connection was active lately, and if none was.
+# Frames of one read that are handled at once: if connections were active lately that receive little or have another
+# source address, and otherwise.
 SMALL_READ: Final = 8
 LARGE_READ: Final = 64
 # Seconds for which a connection counts as active.
@@ -33,7 +35,7 @@ _MAX_TURN_SECONDS: Final = 0.002
 _SLICE_SECONDS: Final = 0.0004
 # Seconds of CPU time after which the handling of a few frames counts as expensive, and the bytes that allow another
 # second: large messages are no abuse.
-_EXPENSIVE_SECONDS: Final = 0.005
+EXPENSIVE_SECONDS: Final = 0.005
 _EXPENSIVE_BYTES_PER_SECOND: Final = 50_000_000
 # Pause after expensive frames, in multiples of the time that they took, and in seconds at most.
 _PAUSE_FACTOR: Final = 2.0
@@ -69,8 +71,9 @@ class Source:
 class Share:
     """A connection's share.
 
-    divided_at: when the connection had its last slice, in seconds (monotonic). paused_until: time until which nothing
-    is handled at once; infinite until the cost of the next frames is known. size: bytes of the last slice.
+    divided_at: when the connection last had a slice or a large read, in seconds (monotonic). paused_until: time until
+    which nothing is handled at once; infinite until the cost of the next frames is known. size: bytes of the last
+    slice.
     """
 
     __slots__ = ("divided_at", "paused_until", "size", "source")
@@ -82,24 +85,29 @@ class Share:
 
 
 class FairTurns:
-    """Turns of the connections of one event loop."""
+    """Turns of the connections of one event loop.
+
+    scheduled: whether connections with waiting frames will be handled in the next turn of the event loop.
+    counts: numbers of reads that were divided into slices, and of pauses after expensive frames.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._sources: dict[str | int, Source] = {}
         self._turns: deque[Source] = deque()
-        # Whether the next turn is scheduled, or the timer of its time if all sources are paused.
-        self._scheduled = False
+        self.scheduled = False
+        # The timer of the next turn's time if all sources are paused.
         self._timer: asyncio.TimerHandle | None = None
         # The connection and the source that were active last, and when another one was active before them.
         self._last_share: Share | None = None
         self._last_source: Source | None = None
         self._share_changed_at = self._source_changed_at = 0.0
-        # Seconds spent on reads that were handled at once since the last turn, and the time of the last of these reads,
-        # of connections that had no slices lately.
+        # When a connection that had neither slices nor large reads lately was last read, and the seconds spent on reads
+        # of such connections since the last turn while others waited.
         self._immediate = 0.0
         self._immediate_at = 0.0
-        # Numbers of reads that were divided into slices, and of pauses after expensive frames.
+        # Time until which large reads are handled at once in this turn of the event loop; 0 before the first one.
+        self._large_until = 0.0
         self.counts = {"divided": 0, "paused": 0}
 
     def join(self, address: HostPort) -> Share:
@@ -134,11 +142,15 @@ class FairTurns:
                 self._last_source, self._source_changed_at = share.source, now
         if now < share.paused_until:
             return False
+        if frames > SMALL_READ:
+            share.divided_at = now
+        elif now - share.divided_at > _ACTIVE_SECONDS:
+            self._immediate_at = now
         if now - self._share_changed_at > _ACTIVE_SECONDS:
             # No other connection is active.
             return frames <= LARGE_READ
         if frames > SMALL_READ:
-            return False
+            return frames <= LARGE_READ and self._admit_large(share, now)
         if now - self._source_changed_at > _ACTIVE_SECONDS:
             return True
         source = share.source
@@ -150,13 +162,28 @@ class FairTurns:
         source.frames += frames
         return source.frames <= SMALL_READ
 
-    def charge(self, share: Share, begin: float) -> None:
-        """Count a read that was handled at once from the time `begin` until now."""
-        end = monotonic()
+    def _admit_large(self, share: Share, now: float) -> bool:
+        """Return whether a read of more than `SMALL_READ` frames is handled at once beside other connections."""
+        if self._turns or now < share.source.paused_until:
+            return False
+        if now - self._source_changed_at <= _ACTIVE_SECONDS or now - self._immediate_at <= _ACTIVE_SECONDS:
+            return False
+        if not self._large_until:
+            self._large_until = now + _MAX_TURN_SECONDS
+            self._loop.call_soon(self._end_large)
+        return now < self._large_until
+
+    def _end_large(self) -> None:
+        self._large_until = 0.0
+
+    def charge(self, share: Share, begin: float, spent: float) -> None:
+        """Count the seconds of a read that was handled at once from the time `begin`.
+
+        To be called if other connections wait (`scheduled`), or if it took longer than EXPENSIVE_SECONDS.
+        """
         if begin - share.divided_at > _ACTIVE_SECONDS:
-            self._immediate += end - begin
-            self._immediate_at = end
-        if end - begin > _EXPENSIVE_SECONDS:
+            self._immediate += spent
+        if spent > EXPENSIVE_SECONDS:
             # Perhaps the process was interrupted: the CPU time of the next slice decides.
             share.paused_until = math.inf
 
@@ -167,8 +194,8 @@ class FairTurns:
         source.waiting.append(connection)
         if len(source.waiting) == 1:
             self._turns.append(source)
-        if not self._scheduled:
-            self._scheduled = True
+        if not self.scheduled:
+            self.scheduled = True
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
@@ -198,12 +225,12 @@ class FairTurns:
             if source.waiting:
                 turns.append(source)
             now = monotonic()
-            if now - begin > _EXPENSIVE_SECONDS:
+            if now - begin > EXPENSIVE_SECONDS:
                 # The CPU time decides, which is a system call: the process may have been interrupted.
                 self._pause_if_expensive(connection.share, min(thread_time() - used, now - begin))
                 used = thread_time()
-        self._scheduled = bool(turns) and paused < len(turns)
-        if self._scheduled:
+        self.scheduled = bool(turns) and paused < len(turns)
+        if self.scheduled:
             self._loop.call_soon(self._run)
         elif turns:
             delay = min(source.paused_until for source in turns) - now
@@ -211,7 +238,7 @@ class FairTurns:
 
     def _resume(self) -> None:
         self._timer = None
-        self._scheduled = True
+        self.scheduled = True
         self._run()
 
     def _handle(self, connection: WaitingConnection, until: float, now: float) -> bool:
@@ -228,7 +255,7 @@ class FairTurns:
             return False
 
     def _pause_if_expensive(self, share: Share, spent: float) -> None:
-        if spent > _EXPENSIVE_SECONDS + share.size / _EXPENSIVE_BYTES_PER_SECOND:
+        if spent > EXPENSIVE_SECONDS + share.size / _EXPENSIVE_BYTES_PER_SECOND:
             self.counts["paused"] += 1
             pause = min(spent * _PAUSE_FACTOR, _MAX_PAUSE_SECONDS)
             share.paused_until = share.source.paused_until = monotonic() + pause

@@ -201,7 +201,7 @@ class App:
         more: dict[int, Handling] = {} if self.request_guards is None else self.request_guards.handlers
         transactions = CountedTransactions(more.get(RequestCode.END_TRANSACTION, forward))
         self.metrics.add(transactions.read)
-        checks: tuple[Check, ...] = (well_formed, Tools(self.settings.permitted_tools))
+        checks: tuple[Check, ...] = (well_formed, Tools(self.settings.permitted_tools).check)
         if self.authority is not None and self.request_guards is not None:
             passes = self.settings.cluster.client_signatures is ClientSignatures.PASS
             decides = BrokerDecisions(self.authority, lambda: self.rules.names_by_user) if passes else self.authority

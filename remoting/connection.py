@@ -12,7 +12,7 @@ from functools import partial
 from time import monotonic
 from typing import Final
 
-from protocol_negotiation.fair_turns import FairTurns, Share, Source
+from protocol_negotiation.fair_turns import EXPENSIVE_SECONDS, FairTurns, Share, Source
 from protocol_negotiation.peer import Peer
 from remoting import command as commands
 from remoting.close_cause import CloseCause
@@ -24,7 +24,7 @@ from remoting.flow_control import DEFAULT_LIMITS, FlowControl, Limits, Progress
 from remoting.frame import MAX_FRAME, Frame, FrameDecoder
 from remoting.memory_watch import LARGE
 from remoting.outcomes import error_response, is_large, response_of
-from remoting.pending_request import LostHandler, PendingRequest
+from remoting.pending_request import LOOK_SECONDS, LostHandler, PendingRequest
 from remoting.tasks import isolated
 from remoting.timeout_wheel import TimeoutWheel
 
@@ -136,7 +136,8 @@ class RemotingConnection(FlowControl):
     # Transport callbacks.
 
     def data_received(self, data: bytes) -> None:
-        self.read_at = self.loop.time()
+        # `loop.time()` is of the same clock, but fixed during a turn.
+        self.read_at = begin = monotonic()
         size, turns, failure = len(data), self._turns, None
         self.received_bytes += size
         try:
@@ -147,13 +148,14 @@ class RemotingConnection(FlowControl):
             self._backlog += frames
             self._backlog_bytes += size
             self._pause_for_backlog()
-        elif turns is None or failure is not None:
-            self._process(frames)
         elif frames:
-            begin = monotonic()
-            if turns.admit(self.share, len(frames), begin):
-                self._process(frames)
-                turns.charge(self.share, begin)
+            if turns is None or failure is not None or turns.admit(self.share, len(frames), begin):
+                if len(frames) == 1:
+                    self._receive(frames[0])
+                else:
+                    self._process(frames)
+                if turns is not None and ((spent := monotonic() - begin) > EXPENSIVE_SECONDS or turns.scheduled):
+                    turns.charge(self.share, begin, spent)
             else:
                 self._keep(frames, size)
                 self._waiting = True
@@ -227,9 +229,6 @@ class RemotingConnection(FlowControl):
 
     def _process(self, frames: list[Frame]) -> None:
         """Process frames up to the limit of in-flight requests; the others wait."""
-        if len(frames) == 1:
-            self._receive(frames[0])
-            return
         for number, frame in enumerate(frames, 1):
             self._receive(frame)
             if self.cause is not None:
@@ -261,7 +260,8 @@ class RemotingConnection(FlowControl):
     def handle_more(self, until: float) -> bool:
         """Process the next waiting frame, and more before the time `until`; return whether further ones can follow."""
         backlog, size = self._backlog, 0
-        while backlog and self._can_proceed():
+        # The conditions of `_can_proceed`, for speed.
+        while backlog and self._full_since is None and not (self._ready or self.congested or self.cause or self.closed):
             frame = backlog.popleft()
             size += len(frame[2])
             self._receive(frame)
@@ -401,7 +401,10 @@ class RemotingConnection(FlowControl):
             future.set_exception(InvalidRequest(f"a request of more than {MAX_FRAME} bytes cannot be sent"))
             return future
         self._pending[opaque] = pending
-        pending.schedule(timeout)
+        if timeout > LOOK_SECONDS:
+            pending.schedule(timeout)
+        else:
+            self._wheel.add(pending, timeout)
         self._write(header, command.body)
         return future
 

@@ -35,7 +35,8 @@ class TimeoutWheel:
     def add(self, entry: WheelEntry, delay: float) -> None:
         """Expire the entry in `delay` seconds."""
         # An entry in a slot that has expired already would never expire.
-        number = max(int((self._clock() + delay) / self.tick), self._advanced) + 1
+        number, advanced = int((self._clock() + delay) / self.tick), self._advanced
+        number = (number if number > advanced else advanced) + 1
         slot = self._slots.get(number)
         if slot is None:
             self._slots[number] = [entry]

@@ -20,7 +20,7 @@ from grpc_gateway.http2.connection import Connection
 from grpc_gateway.http2.errors import ConnectionFault, ErrorCode
 from grpc_gateway.http2.limits import DEFAULT_LIMITS, DEFAULT_TIMEOUTS, Limits, Timeouts
 from grpc_gateway.http2.stream import Stream
-from protocol_negotiation.fair_turns import FairTurns
+from protocol_negotiation.fair_turns import EXPENSIVE_SECONDS, FairTurns
 from protocol_negotiation.peer import Peer
 
 _log = logging.getLogger("gantry.http2")
@@ -137,7 +137,8 @@ class Http2Channel(asyncio.Protocol):
             self._handle_change(stream)
         if self._deferred:
             self._handle_deferred()
-        self._turns.charge(self.share, begin)
+        if (spent := monotonic() - begin) > EXPENSIVE_SECONDS or self._turns.scheduled:
+            self._turns.charge(self.share, begin, spent)
         if self.http2.pending and not self._backlogged:
             self._start_backlog()
         if scheduled:

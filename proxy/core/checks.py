@@ -45,7 +45,7 @@ class Tools:
         self._actions = _TOOL_ACTIONS[permitted]
         self._permitted = permitted
 
-    def __call__(self, context: Context) -> None:
+    def check(self, context: Context) -> None:
         spec = context.spec
         if spec is None:
             return
@@ -75,15 +75,18 @@ class Drain:
         self.draining = False
         self._polls: set[asyncio.Future[RemotingCommand]] = set()
 
-    def __call__(self, context: Context) -> None:
+    def check(self, context: Context) -> None:
         command = context.command
         if self.draining and accepts_go_away(context) and not command.is_oneway and context.code not in _ALWAYS_SERVED:
             raise GoAway(_REMARK)
 
     def watch(self, poll: "asyncio.Future[RemotingCommand]") -> None:
-        """Track an in-flight long poll, so that a drain can end it early."""
+        """Track an in-flight long poll until `forget`, so that a drain can end it early."""
         self._polls.add(poll)
-        poll.add_done_callback(self._polls.discard)
+
+    def forget(self, poll: "asyncio.Future[RemotingCommand]") -> None:
+        """Track a poll no longer, if it is tracked: it has ended."""
+        self._polls.discard(poll)
 
     def start(self) -> None:
         """Reject requests from now on, and end the long polls."""
@@ -125,7 +128,7 @@ class Budget:
         self.used = 0
         self.on_full: Callable[[Context], None] = self.reject
 
-    def __call__(self, context: Context) -> None:
+    def check(self, context: Context) -> None:
         if self.used > self.limit:
             self.on_full(context)
 

@@ -23,7 +23,7 @@ from proxy.core.client_registry import ClientRegistry, ConsumerGroupChange
 from proxy.core.context import Context
 from proxy.core.creation_quota import CreationQuota
 from proxy.core.empty_poll import UNREAD
-from proxy.core.events import Observer, notify
+from proxy.core.events import Observer, publish
 from proxy.core.events.request import of_request
 from proxy.core.poll_turns import BrokerPollTurns
 from proxy.core.signing import Signer
@@ -85,7 +85,7 @@ class Messaging:
         self.active_requests = 0
         self._handlers = handlers
         self._forward = forward
-        self._checks: tuple[Check, ...] = (*checks, self.budget, self.drain)
+        self._checks: tuple[Check, ...] = (*checks, self.budget.check, self.drain.check)
         # Wraps the handling of all requests while traffic rules are active.
         self.gate: Gate | None = None
         # Signs requests to brokers, if Gantry has credentials.
@@ -129,7 +129,7 @@ class Messaging:
         if handling is None:
             self._observe(context, 0, monotonic())
             return None
-        reply = as_future(handling)
+        reply = handling if isinstance(handling, asyncio.Future) else as_future(handling)
         spec = context.spec
         poll = spec is not None and spec.poll is not None
         if reply.done() and not reply.cancelled() and reply.exception() is None:
@@ -141,9 +141,7 @@ class Messaging:
         self.active_requests += active
         reply.add_done_callback(partial(self._done, context, active))
         if poll:
-            polls = channel.session.polls
-            polls[reply] = context
-            reply.add_done_callback(polls.__delitem__)
+            channel.session.polls[reply] = context
             if entrance is None and may_end_poll(context):
                 self.drain.watch(reply)
         return reply
@@ -171,10 +169,14 @@ class Messaging:
         self.budget.used -= context.memory
         self.in_flight.discard(context)
         self.active_requests -= active
+        if not active:
+            # Not in a callback of its own: each takes 0.5 µs.
+            context.channel.session.polls.pop(reply, None)
+            self.drain.forget(reply)
+            if context.code in _PULLS and context.channel.unread_bytes > self.settings.limits.unread:
+                _drop_messages(context, reply)
         if context.window is not None:
             context.window.leave(context.sent, now, reply)
-        if not active and context.code in _PULLS and context.channel.unread_bytes > self.settings.limits.unread:
-            _drop_messages(context, reply)
         if reply.cancelled():
             self._observe(context, RemotingError.code, now)
             return
@@ -196,7 +198,13 @@ class Messaging:
                 # As with observers, a failure must not affect the reply.
                 _log.exception("ending a span failed")
         if context.channel.observed:
-            notify(self.observers, of_request, context, code, reply, now)
+            # `notify` would pack and unpack the arguments of each request.
+            try:
+                observation = of_request(context, code, reply, now)
+            except Exception:
+                _log.exception("observing a request failed")
+            else:
+                publish(self.observers, observation)
 
 
 # A pull only reads: the client can repeat it. Popped messages are released instead (`handlers/pop.py`).

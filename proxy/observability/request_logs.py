@@ -26,7 +26,7 @@ def observers(settings: LogSettings) -> list[Observer]:
     if settings.access:
         enabled.append(_log_access)
     if settings.slow is not None:
-        enabled.append(_SlowLog(settings.slow))
+        enabled.append(_SlowLog(settings.slow).observe)
     return enabled
 
 
@@ -72,7 +72,7 @@ class _SlowLog:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
 
-    def __call__(self, observation: Observation) -> None:
+    def observe(self, observation: Observation) -> None:
         if observation.seconds >= self._seconds and observation.code not in LONG_POLLS:
             _slow.warning("slow: %s", _text(observation), extra={"fields": _fields(observation)})
 

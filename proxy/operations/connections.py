@@ -158,7 +158,7 @@ class Connections:
             bytes_in=transport.received_bytes,
             bytes_out=transport.sent_bytes,
             age=round(clock - transport.opened_at, 3),
-            idle=round(clock - transport.read_at, 3),
+            idle=max(round(clock - transport.read_at, 3), 0.0),
         )
 
     def _client(self, channel: Channel) -> ConnectionClient:

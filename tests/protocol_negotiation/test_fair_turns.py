@@ -107,6 +107,46 @@ async def test_connections_of_one_address_have_one_share() -> None:
     assert turns.admit(good, 1, 100.0002)
 
 
+async def test_large_reads_of_one_address_are_handled_at_once_within_the_time_of_a_turn() -> None:
+    turns = FairTurns(asyncio.get_running_loop())
+    first, second = (turns.join(HostPort("10.0.0.1", port)) for port in (1, 2))
+    turns.admit(first, LARGE_READ, 100.0)
+    turns.admit(second, LARGE_READ, 100.015)
+    await asyncio.sleep(0)
+    assert turns.admit(first, LARGE_READ, 100.025)
+    assert turns.admit(second, SMALL_READ + 1, 100.026)
+    assert not turns.admit(first, SMALL_READ + 1, 100.0275)
+    await asyncio.sleep(0)
+    assert turns.admit(first, SMALL_READ + 1, 100.028)
+    assert not turns.admit(second, LARGE_READ + 1, 100.028)
+
+
+@pytest.mark.parametrize("host", ["10.0.0.1", "10.0.0.2"])
+async def test_large_reads_wait_beside_a_connection_that_receives_little_and_beside_another_address(host: str) -> None:
+    turns = FairTurns(asyncio.get_running_loop())
+    first, second = (turns.join(HostPort("10.0.0.1", port)) for port in (1, 2))
+    other = turns.join(HostPort(host, 3))
+    turns.admit(first, LARGE_READ, 100.0)
+    turns.admit(second, LARGE_READ, 100.025)
+    await asyncio.sleep(0)
+    assert turns.admit(first, LARGE_READ, 100.03)
+    assert turns.admit(other, 1, 100.031)
+    assert not turns.admit(second, LARGE_READ, 100.032)
+
+
+async def test_large_reads_wait_behind_those_that_wait_already() -> None:
+    handled: list[str] = []
+    turns = FairTurns(asyncio.get_running_loop())
+    first, second = (turns.join(HostPort("10.0.0.1", port)) for port in (1, 2))
+    turns.admit(first, LARGE_READ, 100.0)
+    turns.admit(second, LARGE_READ, 100.025)
+    turns.add(Waiting(turns, "a", 1, handled, host="10.0.0.1"))
+    assert not turns.admit(first, SMALL_READ + 1, 100.03)
+    await _finished(turns)
+    await asyncio.sleep(0)
+    assert turns.admit(first, SMALL_READ + 1, 100.03)
+
+
 class Clock:
     """A clock in seconds that the test sets."""
 
@@ -138,7 +178,7 @@ async def test_turns_are_short_only_beside_connections_that_receive_little(
     if other == "heavy":
         turns.add(beside)
         await _finished(turns)
-    turns.charge(beside.share, clock.now)
+    turns.admit(beside.share, 1, clock.now)
     waiting = Timed(turns, "a", 20, handled)
     waiting.clock = clock
     turns.add(waiting)

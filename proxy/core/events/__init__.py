@@ -99,16 +99,21 @@ Observer = Callable[[Observation], None]
 def notify(
     observers: Iterable[Observer], observe: Callable[_P, Observation], *args: _P.args, **kwargs: _P.kwargs
 ) -> None:
-    """Make an observation and call every observer with it.
-
-    Exceptions are logged and affect neither the request nor the other observers: a stored message whose send failed
-    here would be sent again.
-    """
+    """Make an observation and call every observer with it; exceptions are logged."""
     try:
         observation = observe(*args, **kwargs)
     except Exception:
         _log.exception("observing a request failed")
         return
+    publish(observers, observation)
+
+
+def publish(observers: Iterable[Observer], observation: Observation) -> None:
+    """Call every observer.
+
+    Exceptions are logged and affect neither the request nor the other observers: a stored message whose send failed
+    here would be sent again.
+    """
     for observer in observers:
         try:
             observer(observation)

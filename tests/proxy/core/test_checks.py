@@ -19,21 +19,21 @@ def context(spec: RequestSpec) -> Context:
 @pytest.mark.anyio
 @pytest.mark.parametrize("spec", TOOLS, ids=lambda spec: spec.name)
 async def test_tools_check_permits_the_configured_actions(spec: RequestSpec) -> None:
-    Tools("all")(context(spec))
+    Tools("all").check(context(spec))
     with pytest.raises(NotPermitted, match=f"^{spec.name} is not permitted here: the setting `tools` is 'none'$"):
-        Tools("none")(context(spec))
+        Tools("none").check(context(spec))
     if spec.action is Action.GET:
-        Tools("read")(context(spec))
+        Tools("read").check(context(spec))
     else:
         with pytest.raises(NotPermitted):
-            Tools("read")(context(spec))
+            Tools("read").check(context(spec))
 
 
 @pytest.mark.anyio
 async def test_tools_check_ignores_requests_of_clients() -> None:
     for spec in REQUESTS.values():
         if not spec.tool:
-            Tools("none")(context(spec))
+            Tools("none").check(context(spec))
 
 
 def test_all_rows_that_change_topics_groups_or_users_are_for_tools() -> None:
@@ -53,20 +53,20 @@ async def test_thread_stacks_need_permission_to_change(permitted: str, stacks: s
     command = complete(REQUESTS[RequestCode.GET_CONSUMER_RUNNING_INFO], jstackEnable=stacks)
     context = Context(FakeChannel(), command, REQUESTS[command.code], 0.0)
     if allowed:
-        Tools(permitted)(context)
+        Tools(permitted).check(context)
     else:
         with pytest.raises(NotPermitted):
-            Tools(permitted)(context)
+            Tools(permitted).check(context)
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("code", [RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.CONSUME_MESSAGE_DIRECTLY])
 async def test_a_client_cannot_add_a_body_to_a_request_to_another_client(code: RequestCode) -> None:
     command = complete(REQUESTS[code])
-    Tools("all")(Context(FakeChannel(), command, REQUESTS[code], 0.0))
+    Tools("all").check(Context(FakeChannel(), command, REQUESTS[code], 0.0))
     command.body = b"a message"
     with pytest.raises(InvalidRequest, match="has no body when it comes from a client"):
-        Tools("all")(Context(FakeChannel(), command, REQUESTS[code], 0.0))
+        Tools("all").check(Context(FakeChannel(), command, REQUESTS[code], 0.0))
 
 
 @pytest.mark.anyio

@@ -57,7 +57,7 @@ class Stage:
         return self.overload.level
 
     def request(self, code: RequestCode = RequestCode.SEND_MESSAGE_V2) -> None:
-        self.budget(Context(FakeChannel(), complete(REQUESTS[code]), REQUESTS[code], 0.0))
+        self.budget.check(Context(FakeChannel(), complete(REQUESTS[code]), REQUESTS[code], 0.0))
 
     @property
     def closed(self) -> list[int]:
