@@ -16,6 +16,7 @@ import orjson
 
 from grpc_gateway.consuming.receipt_handle import handle_from_pop
 from grpc_gateway.http2 import frames
+from grpc_gateway.server.connection import GrpcConnection
 from protocol_negotiation.fair_turns import Share
 from protocol_negotiation.peer import HostPort, Peer
 from protos.apache.rocketmq.v2 import service_pb2 as pb
@@ -265,6 +266,7 @@ class _Grpc(Operation):
         self._random = random.Random(1)
         self._connection = self.app.grpc.server.protocol(_PEER)
         self._connection.connection_made(Transport(self._take))  # type: ignore[arg-type]
+        assert isinstance(self._connection, GrpcConnection)
         self._share = self._connection.share
         windows = frames.settings({4: 2**31 - 1}) + frames.SETTINGS_ACK + frames.window_update(0, 2**31 - 70_000)
         self._connection.data_received(frames.PREFACE + windows)
