@@ -35,9 +35,10 @@ def _integer_field(fields: Mapping[str, str], name: str) -> int:
     return parse_integer(text)
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen, as StoredMessage.
+@dataclass(slots=True, init=False)
 class ExtraInfo:
-    """The receipt handle of one popped message: the property POP_CK, and `extraInfo` of an ACK.
+    """The receipt handle of one popped message: the property POP_CK, and `extraInfo` of an ACK; not to be changed.
 
     Attributes:
         start_offset: start of the message's checkpoint, as a queue offset.
@@ -54,6 +55,26 @@ class ExtraInfo:
     broker_name: str
     queue_id: int
     queue_offset: int
+
+    def __init__(
+        self,
+        start_offset: int,
+        pop_time: int,
+        invisible_time: int,
+        revive_queue_id: int,
+        retry: Retry,
+        broker_name: str,
+        queue_id: int,
+        queue_offset: int,
+    ) -> None:
+        self.start_offset = start_offset
+        self.pop_time = pop_time
+        self.invisible_time = invisible_time
+        self.revive_queue_id = revive_queue_id
+        self.retry = retry
+        self.broker_name = broker_name
+        self.queue_id = queue_id
+        self.queue_offset = queue_offset
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -105,9 +126,9 @@ class ExtraInfo:
 # Responses to POP.
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, init=False)
 class PoppedMessage:
-    """A message with the values that only the response to its POP contains.
+    """A message with the values that only the response to its POP contains; not to be changed.
 
     `first_pop_time` is the time of its first delivery, in milliseconds since 1970.
     """
@@ -116,6 +137,14 @@ class PoppedMessage:
     extra_info: ExtraInfo
     reconsume_times: int
     first_pop_time: int
+
+    def __init__(
+        self, message: StoredMessage, extra_info: ExtraInfo, reconsume_times: int, first_pop_time: int
+    ) -> None:
+        self.message = message
+        self.extra_info = extra_info
+        self.reconsume_times = reconsume_times
+        self.first_pop_time = first_pop_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +211,7 @@ def popped(
             queue_offset=offsets[index] if index < len(offsets) else own_offset,
         )
         counts = checkpoints.order_counts
-        count = counts.get((*key, own_offset), counts.get((*key, None), 0))
+        count = counts.get((*key, own_offset), counts.get((*key, None), 0)) if counts else 0
         result.append(_popped(message, extra_info, checkpoints, count if count > 0 else message.reconsume_times))
     return result
 

@@ -21,9 +21,9 @@ from grpc_gateway.consuming.receipt_handle import ReceiptHandle, handle_from_pop
 from grpc_gateway.consuming.renewal import Renewal
 from grpc_gateway.core import Core, dispatch
 from grpc_gateway.gateway_options import GatewayOptions
-from grpc_gateway.message_decoding import from_stored, is_compressed, offset_message_id
+from grpc_gateway.message_decoding import is_compressed, message_fields, offset_message_id
 from grpc_gateway.response_status import OK, Refused, status, status_from_reply
-from protos.apache.rocketmq.v2.definition_pb2 import Code, Message, Status
+from protos.apache.rocketmq.v2.definition_pb2 import Code, Status
 from protos.apache.rocketmq.v2.service_pb2 import ReceiveMessageRequest, ReceiveMessageResponse
 from remoting import command as commands
 from remoting import messages, pop, properties
@@ -133,9 +133,10 @@ class ReceiveService:
         try:
             yield _OK_RESPONSE
             for delivery in deliveries:
-                message = await self._message(receive, delivery)
-                rpc.count_delivery(len(message.body), delivery.attempt)
-                yield ReceiveMessageResponse(message=message)
+                if is_compressed(delivery.stored):
+                    yield await self._decompressed(receive, delivery)
+                else:
+                    yield _response(receive, delivery)
             last = ReceiveMessageResponse()
             last.delivery_timestamp.FromNanoseconds(time.time_ns())
             yield last
@@ -211,14 +212,16 @@ class ReceiveService:
             self._renewal.add(receive.rpc.client, receive.group, receive.topic, handle, attempt, lite_topic)
         return _Delivery(handle, lite_topic, popped.message, attempt)
 
-    async def _message(self, receive: _Receive, delivery: _Delivery) -> Message:
-        """Return the v2 form of a delivery. Decompressed messages of a batch are thus in memory one after the other."""
-        handle, _, stored, attempt = delivery
-        if is_compressed(stored):
-            return await self._decompression.message(
-                stored, topic=receive.topic, receipt_handle=handle.text, delivery_attempt=attempt
-            )
-        return from_stored(stored, topic=receive.topic, receipt_handle=handle.text, delivery_attempt=attempt)
+    async def _decompressed(self, receive: _Receive, delivery: _Delivery) -> ReceiveMessageResponse:
+        """Return the response. Decompressed messages of a batch are thus in memory one after the other."""
+        message = await self._decompression.message(
+            delivery.stored,
+            topic=receive.topic,
+            receipt_handle=delivery.handle.text,
+            delivery_attempt=delivery.attempt,
+        )
+        receive.rpc.count_delivery(len(message.body), delivery.attempt)
+        return ReceiveMessageResponse(message=message)
 
     # Messages that are not delivered.
 
@@ -283,6 +286,14 @@ class ReceiveService:
 
 
 _OK_RESPONSE = ReceiveMessageResponse(status=OK)
+
+
+def _response(receive: _Receive, delivery: _Delivery) -> ReceiveMessageResponse:
+    """Return the response with a message that is not compressed."""
+    handle, _, stored, attempt = delivery
+    receive.rpc.count_delivery(len(stored.body), attempt)
+    fields = message_fields(stored, topic=receive.topic, receipt_handle=handle.text, delivery_attempt=attempt)
+    return ReceiveMessageResponse(message=fields)
 
 
 def _log_dead_letter_failure(receive: _Receive, reason: object) -> None:

@@ -261,6 +261,7 @@ class _Grpc(Operation):
     def __init__(self) -> None:
         super().__init__()
         self._received = b""
+        self._written = 0
         self._stream_id = -1
         self._encoder = hpack.Encoder()
         self._random = random.Random(1)
@@ -272,7 +273,8 @@ class _Grpc(Operation):
         self._connection.data_received(frames.PREFACE + windows)
 
     def _take(self, data: bytes) -> None:
-        """Count the ended streams."""
+        """Count the bytes and the ended streams."""
+        self._written += len(data)
         data = self._received + bytes(data)
         position, ended = 0, 0
         while position + 9 <= len(data):
@@ -285,7 +287,7 @@ class _Grpc(Operation):
         if ended:
             self._answered(ended)
 
-    def _call(self, method: str, message: bytes) -> bytes:
+    def _call(self, method: str, message: bytes, polling: int = 0) -> bytes:
         self._stream_id += 2
         head = (
             (":method", "POST"),
@@ -295,7 +297,7 @@ class _Grpc(Operation):
             ("content-type", "application/grpc"),
             ("user-agent", "grpc-go/1.64.0"),
             ("te", "trailers"),
-            ("grpc-timeout", f"{2_990_000 + self._random.randrange(9999)}u"),
+            ("grpc-timeout", f"{2_990_000 + 1000 * polling + self._random.randrange(9999)}u"),
             ("x-mq-language", "GOLANG"),
             ("x-mq-protocol-version", "v2"),
             ("x-mq-client-version", "5.1.2"),
@@ -346,6 +348,7 @@ def _send(number: int) -> bytes:
 
 _POP_TIME = int(time.time() * 1000)
 _INVISIBLE = 3_600_000
+_POLLING = 20_000
 
 
 class GrpcReceive(_Grpc):
@@ -377,6 +380,7 @@ class GrpcReceive(_Grpc):
             group=group, message_queue=MessageQueue(topic=topic, id=-1), batch_size=BATCH, auto_renew=False
         )
         receive.invisible_duration.FromMilliseconds(_INVISIBLE)
+        receive.long_polling_timeout.FromMilliseconds(_POLLING)
         receive.filter_expression.expression = "*"
         acks = [
             pb.AckMessageRequest(
@@ -387,7 +391,7 @@ class GrpcReceive(_Grpc):
         self._chunks = iter(
             [
                 (
-                    self._call("ReceiveMessage", receive.SerializeToString()),
+                    self._call("ReceiveMessage", receive.SerializeToString(), _POLLING),
                     [
                         b"".join(self._call("AckMessage", ack) for ack in acks[start : start + GRPC_READ])
                         for start in range(0, BATCH, GRPC_READ)
@@ -399,7 +403,10 @@ class GrpcReceive(_Grpc):
 
     async def _round(self) -> None:
         receive, acks = next(self._chunks)
+        before = self._written
         await self._send(receive, 1, self._connection.data_received)
+        if self._written - before < len(_BATCH_BODY):
+            raise ValueError("the receive had no messages")
         for chunk in acks:
             await self._send(chunk, GRPC_READ, self._connection.data_received)
 
