@@ -234,6 +234,8 @@ def _delayed(error: NotPermitted) -> Reply:
 def _fail(reply: Reply, error: Exception) -> None:
     if not reply.done():
         reply.set_exception(error)
+        # The client may have gone; asyncio would then log the error, which is counted and audited already.
+        reply.exception()
 
 
 def as_future(handling: Awaitable[RemotingCommand]) -> Reply:

@@ -13,6 +13,8 @@ from proxy.tools.cli.output import Output
 from proxy.tools.credentials import CURRENT, KEYS, profiles_file
 
 _HIDDEN = "token"
+# Results of the actions that write.
+_DONE = {"add": "saved", "use": "is current", "remove": "removed"}
 
 
 async def run(options: argparse.Namespace) -> int:
@@ -38,6 +40,7 @@ async def run(options: argparse.Namespace) -> int:
             if content.get(CURRENT) == options.name:
                 del content[CURRENT]
     _write(file, content)
+    output.done("context", options.name, _DONE[options.action])
     return 0
 
 
@@ -99,6 +102,8 @@ def _show(name: str, values: dict[str, Any], output: Output) -> None:
 def _add(content: tomlkit.TOMLDocument, options: argparse.Namespace) -> None:
     if options.name == CURRENT:
         raise UsageError(f"{CURRENT} is no name of a context")
+    if not options.name or not options.name.isprintable() or any(map(str.isspace, options.name)):
+        raise UsageError("a context's name has no spaces and no control characters")
     values = {key: getattr(options, key, None) for key in sorted(KEYS) if key != _HIDDEN}
     table = tomlkit.table()
     for key, value in values.items():

@@ -35,7 +35,7 @@ class Output:
         sys.stdout.buffer.flush()
 
     def done(self, kind: str, name: str, action: str) -> None:
-        """Write that a topic or consumer group was created, updated or deleted."""
+        """Write what was done with a topic, consumer group or context."""
         if self.json:
             self.dump({kind.rpartition(" ")[2]: name, "done": action})
         else:

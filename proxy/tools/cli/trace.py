@@ -13,7 +13,7 @@ _RESULTS = {True: "ok", False: "failed", None: "open"}
 async def run(options: argparse.Namespace) -> int:
     """Print the trace. Raises CommandError if there is none."""
     output = Output(options.json)
-    trace = await AdminClient(options).get(path("message-traces", options.id), topic=options.topic)
+    trace = await AdminClient(options).get(path("message-traces", options.id), trace_topic=options.topic)
     if not trace["sends"] and not trace["consumptions"]:
         raise CommandError(
             f"no client has written a trace of {options.id}: gRPC clients need grpc.message_trace, remoting clients "

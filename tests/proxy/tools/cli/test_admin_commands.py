@@ -74,6 +74,9 @@ def test_reader_without_token_gets_no_body(served: AdminShell) -> None:
 
 def test_message_without_a_trace_is_an_error(served: AdminShell) -> None:
     assert "no client has written a trace" in served.refused("trace", "unknown")
+    served.topic("own-traces", queues=1)
+    assert "no client has written a trace" in served.refused("trace", "unknown", "--topic", "own-traces")
+    assert "own-missing" in served.refused("trace", "unknown", "--topic", "own-missing")
 
 
 def test_clients_and_connections_show_a_following_command(served: AdminShell) -> None:
@@ -125,7 +128,8 @@ def test_context_is_used_and_its_file_is_private(served: AdminShell, tmp_path: P
     file = tmp_path / "folder" / "profiles.toml"
     bare = {"GANTRY_PROFILES": str(file), "GANTRY_ADMIN": "", "GANTRY_ADMIN_TOKEN": "", "GANTRY_ENDPOINT": ""}
     options = ("--endpoint", served.endpoint, "--admin", served.admin, "--token-file", token)
-    assert served.run("context", "add", "here", *options, env=bare).status == 0
+    added = served.run("context", "add", "here", *options, env=bare)
+    assert (added.status, added.out) == (0, "context here saved\n")
     assert served.run("context", "add", "there", "--endpoint", "192.0.2.1:8080", env=bare).status == 0
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     listed = served.run("context", "--json", env=bare).objects
@@ -138,6 +142,8 @@ def test_context_is_used_and_its_file_is_private(served: AdminShell, tmp_path: P
     assert served.run("clients", "--profile", "here", env=bare).status == 0
     assert served.run("context", "remove", "there", env=bare).status == 0
     assert "there is no context" in served.run("context", "use", "there", env=bare).err
+    refused = served.run("context", "add", "two words", "--endpoint", "192.0.2.1:8080", env=bare)
+    assert (refused.status, "no spaces" in refused.err) == (2, True)
 
 
 def test_variables_override_the_current_context(served: AdminShell, tmp_path: Path) -> None:
