@@ -215,7 +215,7 @@ class _Version(argparse.Action):
 
 def command_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
-    parser = argparse.ArgumentParser(prog="gantry", description="One access point for every RocketMQ client.")
+    parser = COMMAND_PARSER(prog="gantry", description="One access point for every RocketMQ client.")
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(dest="command", required=True, parser_class=COMMAND_PARSER)
     serve = commands.add_parser("serve", help="serve clients until SIGTERM")

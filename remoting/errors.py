@@ -88,9 +88,11 @@ class Overloaded(RemotingError):
 
 
 class TopicNotExist(RemotingError):
-    """No name server has a route of the topic."""
+    """No name server has a route of the topic. topic: its name, where the error was made from that alone."""
 
     code = ResponseCode.TOPIC_NOT_EXIST
+
+    topic: str | None = None
 
 
 class GroupNotExist(RemotingError):
@@ -115,3 +117,10 @@ class GoAway(RemotingError):
     """This endpoint is about to close; the client should reconnect and retry."""
 
     code = ResponseCode.GO_AWAY
+
+
+def no_route(topic: str) -> TopicNotExist:
+    """Return the error for a topic without a route. The wording is that of name servers; clients match on it."""
+    error = TopicNotExist(f"No topic route info in name server for the topic: {topic}")
+    error.topic = topic
+    return error

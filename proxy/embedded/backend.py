@@ -19,7 +19,7 @@ from proxy.embedded.store import Store
 from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
-from remoting.errors import ServiceUnavailable, TopicNotExist
+from remoting.errors import ServiceUnavailable, no_route
 from remoting.requests import RequestSpec
 from remoting.routes import TopicRoute
 
@@ -101,7 +101,7 @@ class EmbeddedBackend:
         """Return the topic's route. Raises TopicNotExist."""
         route = self.cached_route(topic)
         if route is None:
-            raise TopicNotExist(f"No topic route info in name server for the topic: {topic}")
+            raise no_route(topic)
         return route
 
     async def brokers(self) -> Collection[str]:

@@ -102,6 +102,9 @@ def failure_of(error: Exception) -> Failure:
         return Failure(FailureKind.TIMEOUT, "no reply came in time")
     if isinstance(error, BrokerRefused) and error.answer in _ABSENT:
         return Failure(FailureKind.NOT_FOUND, str(error))
+    if isinstance(error, TopicNotExist) and error.topic is not None:
+        # Operators see no remark of a name server.
+        return Failure(FailureKind.NOT_FOUND, f"there is no topic {error.topic}")
     for kind, failure_kind in _KINDS:
         if isinstance(error, kind):
             return Failure(failure_kind, str(error))

@@ -11,7 +11,7 @@ from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import RemotingConnection
-from remoting.errors import ServiceUnavailable, TopicNotExist, UnsupportedRequest
+from remoting.errors import ServiceUnavailable, TopicNotExist, UnsupportedRequest, no_route
 from remoting.fastjson import load_object
 from remoting.routes import Replicas, TopicRoute, merge_clusters, merge_routes, parse, parse_cluster
 from remoting.tasks import spawn
@@ -70,7 +70,7 @@ class NameServers:
         if routes:
             return merge_routes(routes)
         if any(isinstance(outcome, TopicNotExist) for outcome in outcomes):
-            raise TopicNotExist(f"No topic route info in name server for the topic: {topic}")
+            raise no_route(topic)
         reasons = "; ".join(map(str, outcomes))
         raise ServiceUnavailable(f"no name server returned the route of {topic}: {reasons}")
 
@@ -79,7 +79,7 @@ class NameServers:
         if reply.code == ResponseCode.SUCCESS:
             return parse(topic, reply.body)
         if reply.code == ResponseCode.TOPIC_NOT_EXIST:
-            raise TopicNotExist(f"No topic route info in name server for the topic: {topic}")
+            raise no_route(topic)
         raise ServiceUnavailable(f"{server.address} answered {reply.code}: {reply.remark}")
 
     async def brokers(self) -> dict[str, Replicas]:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Container
 from dataclasses import dataclass
 
 from proxy.backends.cluster.lookup_limit import LookupBudget, SharedLoad
-from remoting.errors import Overloaded, RemotingError, TopicNotExist
+from remoting.errors import Overloaded, RemotingError, TopicNotExist, no_route
 from remoting.routes import TopicRoute
 from remoting.tasks import spawn
 
@@ -81,7 +81,7 @@ class RouteCache:
                 self.counts["hit"] += 1
                 return entry.route
             if now - entry.loaded < _UNKNOWN_SECONDS:
-                raise TopicNotExist(f"No topic route info in name server for the topic: {topic}")
+                raise no_route(topic)
         if topic not in self._loading and self._names is not None:
             if not self._unknown.take():
                 await self._check_listed(topic, self._names)
@@ -99,7 +99,7 @@ class RouteCache:
         except RemotingError as error:
             raise Overloaded(f"too many look-ups of unknown topics; try again later: {error}") from None
         if not listed:
-            raise TopicNotExist(f"No topic route info in name server for the topic: {topic}")
+            raise no_route(topic)
 
     def remove(self, topic: str) -> None:
         """Remove a topic's route."""

@@ -131,6 +131,20 @@ def _protocol(command: argparse.ArgumentParser) -> None:
     command.add_argument("--protocol", choices=("remoting", "grpc"), help="only clients of this protocol")
 
 
+def clients(command: argparse.ArgumentParser, default: object = None) -> None:
+    """Add the options of the list of clients. default: SUPPRESS where a parser above has them."""
+    _protocol(command)
+    command.set_defaults(protocol=default)
+
+
+def _listed_clients(command: argparse.ArgumentParser) -> None:
+    clients(command, argparse.SUPPRESS)
+
+
+def _client(command: argparse.ArgumentParser) -> None:
+    command.add_argument("id", metavar="CLIENT", help="client id, as in the list of clients")
+
+
 def _connections(command: argparse.ArgumentParser) -> None:
     _protocol(command)
     command.add_argument("--group", metavar="NAME", help="only members of this group")
@@ -226,6 +240,10 @@ DLQ_ACTIONS: Actions = (
     ),
     ("purge", "delete all dead letters", "Delete the dead letter queue of a group. Asks for confirmation.", _purge),
 )
+CLIENT_ACTIONS: Actions = (
+    ("list", "list clients", "List the clients that are connected, of both protocols.", _listed_clients),
+    ("show", "show a client", "Show a client: its connections, groups, language and version.", _client),
+)
 CONFIG_ACTIONS: Actions = (
     (
         "check",
@@ -271,7 +289,12 @@ COMMANDS: tuple[tuple[str, str, str, Fill | Actions], ...] = (
         _trace,
     ),
     ("dlq", "list, show, resend and purge dead letters", "Manage the dead letters of a consumer group.", DLQ_ACTIONS),
-    ("clients", "list clients", "List the clients that are connected, of both protocols.", _protocol),
+    (
+        "clients",
+        "list and show clients",
+        "List the clients that are connected, of both protocols; show one. Without ACTION: list.",
+        CLIENT_ACTIONS,
+    ),
     (
         "connections",
         "list connections",

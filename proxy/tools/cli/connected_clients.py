@@ -1,8 +1,10 @@
 """`gantry clients`, `gantry connections` and `gantry drain`."""
 
 import argparse
+from collections.abc import Mapping
+from typing import Any
 
-from proxy.tools.cli.admin_client import AdminClient
+from proxy.tools.cli.admin_client import AdminClient, path
 from proxy.tools.cli.output import Output
 
 
@@ -11,6 +13,8 @@ async def run(options: argparse.Namespace) -> int:
     output = Output(options.json)
     client = AdminClient(options)
     match options.command:
+        case "clients" if options.action == "show":
+            _show(await client.get(path("clients", options.id)), output)
         case "clients":
             await _clients(client, options, output)
         case "connections":
@@ -42,6 +46,15 @@ async def _clients(client: AdminClient, options: argparse.Namespace, output: Out
             for row in rows
         ],
     )
+
+
+def _show(client: Mapping[str, Any], output: Output) -> None:
+    if output.json:
+        output.dump(client)
+        return
+    for key, value in client.items():
+        text = ", ".join(map(str, value)) if isinstance(value, list) else value
+        output.line((f"{key:<16}", "dim"), "-" if text in (None, "") else str(text))
 
 
 async def _connections(client: AdminClient, options: argparse.Namespace, output: Output) -> None:

@@ -2,9 +2,11 @@
 
 import argparse
 import os
+import re
 from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from proxy.tools import credential_options
 from proxy.tools.cli import access_arguments, admin_arguments, arguments, bench_arguments
@@ -48,6 +50,11 @@ _IMPORT = (
 )
 
 
+# Commands of the admin API that list without an action.
+_LISTING = frozenset(("context", "clients"))
+_UNKNOWN = re.compile(r"invalid choice: '([^']*)'")
+
+
 class _Intermixed(argparse.ArgumentParser):
     """A parser of one subcommand that accepts positional arguments before, between and after options.
 
@@ -70,6 +77,15 @@ class _Intermixed(argparse.ArgumentParser):
     # parse_known_intermixed_args calls parse_known_args.
     _inside = False
 
+    def error(self, message: str) -> NoReturn:
+        """Do as ArgumentParser.error does; name the choice that resembles an unknown one."""
+        unknown = _UNKNOWN.search(message)
+        if unknown is not None:
+            choices = [str(choice) for action in self._actions for choice in action.choices or ()]
+            for near in get_close_matches(unknown[1], choices, 1):
+                message += f"; did you mean {near}?"
+        super().error(message)
+
 
 COMMAND_PARSER: type[argparse.ArgumentParser] = _Intermixed
 
@@ -87,7 +103,9 @@ def add_commands(commands: "_SubParsersAction[argparse.ArgumentParser]") -> None
             content(command)
         else:
             _add_actions(command, content, add_common)
-            command.set_defaults(action="list" if name == "context" else None)
+            command.set_defaults(action="list" if name in _LISTING else None)
+            if name == "clients":
+                admin_arguments.clients(command)
         add_common(command)
         if name == "completion":
             command.set_defaults(commands=commands)

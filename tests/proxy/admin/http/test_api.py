@@ -242,7 +242,8 @@ async def test_topics(served: Stage) -> None:
     one = await served.replica.get(f"/v1/topics/{served.topic}")
     (broker,) = one["brokers"]
     assert (broker["broker"], broker["permission"], broker["read_queues"]) == ("broker-a", "RW", 2)
-    assert (await served.replica.read.get("/v1/topics/nowhere")).status_code == 404
+    missing = await served.replica.read.get("/v1/topics/nowhere")
+    assert (missing.status_code, missing.json()["detail"]) == (404, "there is no topic nowhere")
 
 
 async def test_brokers_and_name_servers(served: Stage) -> None:

@@ -91,6 +91,35 @@ def test_clients_and_connections_show_a_following_command(served: AdminShell) ->
     assert served.ok("clients").out.startswith("CLIENT")
 
 
+def test_one_client_is_shown(served: AdminShell) -> None:
+    served.topic("shown", queues=1)
+    with served.following("receive", "shown", "--group", "readers", "--wait", "20s"):
+        found = []
+        for _ in range(100):
+            found = [row for row in served.ok("clients", "--json").objects if row["consumer_groups"] == ["readers"]]
+            if found:
+                break
+        name = found[0]["client_id"]
+        assert served.ok("clients", "list", "--protocol", "remoting", "--json").objects
+        assert served.ok("clients", "--protocol", "grpc", "--json").objects == []
+        assert served.ok("clients", "show", name, "--json").object["consumer_groups"] == ["readers"]
+        text = served.ok("clients", "show", name).out
+        assert [line.split() for line in text.splitlines() if line.startswith("consumer_groups")] == [
+            ["consumer_groups", "readers"]
+        ]
+    assert "nobody@1" in served.refused("clients", "show", "nobody@1")
+
+
+def test_unknown_topic_is_named_in_plain_words(served: AdminShell) -> None:
+    assert served.refused("message", "show", "nope", "nope") == "there is no topic nope"
+
+
+def test_unknown_command_names_the_nearest(served: AdminShell) -> None:
+    assert served.run("topcs").err.strip().endswith("did you mean topics?")
+    assert served.run("clients", "shw").err.strip().endswith("did you mean show?")
+    assert "did you mean" not in served.run("zzzzzz").err
+
+
 def test_top_prints_topics_and_groups_once(served: AdminShell) -> None:
     served.topic("busy", queues=1)
     served.ok("send", "busy", "x", "--count", "3")
