@@ -9,11 +9,12 @@ from remoting import fastjson
 from remoting.errors import BodyError
 from remoting.fastjson import ObjectKeys
 
-# Keys with a topic or a group in the bodies that clients and brokers exchange, and those of batch acks.
+# Keys with a topic or a group in the bodies that clients and brokers exchange. Batch acks have short keys, and brokers
+# accept the long ones in them, too.
 TOPICS = frozenset({"topic", "topicName"})
 GROUPS = frozenset({"group", "groupName", "consumerGroup", "producerGroup"})
-ABBREVIATED_TOPICS = frozenset({"t"})
-ABBREVIATED_GROUPS = frozenset({"c"})
+BATCH_ACK_TOPICS = TOPICS | {"t"}
+BATCH_ACK_GROUPS = GROUPS | {"c"}
 # Keys of maps from topics, in lower case.
 _MAPS_BY_TOPIC = frozenset({"subscriptiontable", "statustable"})
 
@@ -29,19 +30,31 @@ def _lower(keys: frozenset[str]) -> frozenset[str]:
 
 
 class NameReplacer:
-    """Replaces the topics and groups in a JSON document."""
+    """Replaces the topics and groups in a JSON document.
+
+    text_only: names that are not texts are rejected. Brokers read a number or a container as a text.
+    """
 
     def __init__(
-        self, topic: Rename, group: Rename, topics: frozenset[str] = TOPICS, groups: frozenset[str] = GROUPS
+        self,
+        topic: Rename,
+        group: Rename,
+        topics: frozenset[str] = TOPICS,
+        groups: frozenset[str] = GROUPS,
+        *,
+        text_only: bool = False,
     ) -> None:
         self._topic = topic
         self._group = group
         self._topics = _lower(topics)
         self._groups = _lower(groups)
+        self._texts = self._topics | self._groups if text_only else frozenset()
 
     def replace(self, value: Any, key: object = None) -> Any:
         """Return the value of `key` with its names replaced. Raises BodyError if it contains a reference."""
         key = _normalised(key) if isinstance(key, str) else None
+        if key in self._texts and value is not None and not isinstance(value, str):
+            raise BodyError(f"the {key} is not a text")
         if isinstance(value, dict):
             if _REFERENCE in value:
                 # Hidden from our parser by an escape; a broker would follow it.
@@ -79,11 +92,12 @@ def replace_names(body: bytes, replacer: NameReplacer, *, client_request: bool =
 
 
 def collect_names(
-    body: bytes, abbreviated: bool = False, omitted: str | None = None
+    body: bytes, batch_ack: bool = False, omitted: str | None = None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the distinct topics and groups in the JSON body of a client's request, in order. Raises BodyError.
 
-    omitted: a key of the document, in lower case, whose value is left out.
+    batch_ack: whether the body is that of BATCH_ACK_MESSAGE. omitted: a key of the document, in lower case, whose
+    value is left out.
     """
     topics: dict[str, None] = {}
     groups: dict[str, None] = {}
@@ -96,7 +110,7 @@ def collect_names(
         groups[name] = None
         return name
 
-    keys = (ABBREVIATED_TOPICS, ABBREVIATED_GROUPS) if abbreviated else (TOPICS, GROUPS)
+    keys = (BATCH_ACK_TOPICS, BATCH_ACK_GROUPS) if batch_ack else (TOPICS, GROUPS)
 
     def load(data: bytes) -> Any:
         document = fastjson.load_request(data)
@@ -104,7 +118,7 @@ def collect_names(
             return {key: value for key, value in document.items() if _normalised(key) != omitted}
         return document
 
-    _replaced(body, NameReplacer(topic, group, *keys), load)
+    _replaced(body, NameReplacer(topic, group, *keys, text_only=True), load)
     return tuple(topics), tuple(groups)
 
 

@@ -22,7 +22,7 @@ from remoting.errors import BodyError
 from remoting.requests import REQUESTS
 
 _CHANGES = (RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_UPDATE_USER, RequestCode.AUTH_DELETE_USER)
-_SUPER = UserType.SUPER.lower()
+_SUPER = UserType.SUPER.casefold()
 _NAMES = frozenset({"username", "password"})
 Serve = Callable[[Context], Awaitable[RemotingCommand] | None]
 
@@ -61,9 +61,9 @@ class SuperUsers:
 
 
 def _makes_super(context: Context) -> bool:
-    """Return whether a request makes its user a super user, by any spelling of the key that Java's parser accepts.
+    """Return whether a request makes its user a super user, by any spelling that Java's parser accepts.
 
-    Raises BodyError.
+    Java ignores the case of the type by its upper and lower case: to it, U+017F is an s. Raises BodyError.
     """
     if context.code == RequestCode.AUTH_DELETE_USER:
         return False
@@ -73,7 +73,7 @@ def _makes_super(context: Context) -> bool:
         raise BodyError("the body is not the JSON of a user") from None
     if not isinstance(data, dict):
         raise BodyError("the body is not the JSON of a user")
-    return any(str(value).strip().lower() == _SUPER for key, value in data.items() if key not in _NAMES)
+    return any(str(value).strip().casefold() == _SUPER for key, value in data.items() if key not in _NAMES)
 
 
 async def _is_super(core: Messaging, context: Context) -> bool:

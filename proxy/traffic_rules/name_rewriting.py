@@ -35,7 +35,7 @@ class BodyFormat(Enum):
 
     NONE = auto()  # no names
     JSON = auto()
-    ABBREVIATED_JSON = auto()  # JSON with the abbreviated keys of batch acks
+    BATCH_ACK = auto()  # JSON with the short and long keys of batch acks
     STORED = auto()  # stored messages
 
 
@@ -70,7 +70,7 @@ BODY_FORMATS: dict[int, BodyFormats] = {
     _C.POP_LITE_MESSAGE: _DELIVERY,
     _C.PEEK_MESSAGE: _DELIVERY,
     _C.ACK_MESSAGE: _NO_NAMES,
-    _C.BATCH_ACK_MESSAGE: BodyFormats(request=BodyFormat.ABBREVIATED_JSON),
+    _C.BATCH_ACK_MESSAGE: BodyFormats(request=BodyFormat.BATCH_ACK),
     _C.CHANGE_MESSAGE_INVISIBLETIME: _NO_NAMES,
     _C.NOTIFICATION: _NO_NAMES,
     _C.POLLING_INFO: _NO_NAMES,
@@ -166,7 +166,7 @@ class NameRewriting:
         if spec.send is not None:
             self._rewrite_properties(command, spec.send.properties)
         if formats.request is not BodyFormat.NONE and command.body:
-            replacer = _replacer(formats.request, names.broker_topic, names.broker_group)
+            replacer = _replacer(formats.request, names.broker_topic, names.broker_group, text_only=True)
             command.body = json_bodies.replace_names(command.body, replacer, client_request=True)
         return fields.get(spec.group) if spec.group is not None else None
 
@@ -274,10 +274,14 @@ def _may_use_shared(action: Action, code: int) -> bool:
     return action is Action.PUB or code == RequestCode.GET_ROUTEINFO_BY_TOPIC
 
 
-def _replacer(body_format: BodyFormat, topic: Callable[[str], str], group: Callable[[str], str]) -> NameReplacer:
-    if body_format is BodyFormat.ABBREVIATED_JSON:
-        return NameReplacer(topic, group, json_bodies.ABBREVIATED_TOPICS, json_bodies.ABBREVIATED_GROUPS)
-    return NameReplacer(topic, group)
+def _replacer(
+    body_format: BodyFormat, topic: Callable[[str], str], group: Callable[[str], str], *, text_only: bool = False
+) -> NameReplacer:
+    if body_format is BodyFormat.BATCH_ACK:
+        keys = json_bodies.BATCH_ACK_TOPICS, json_bodies.BATCH_ACK_GROUPS
+    else:
+        keys = json_bodies.TOPICS, json_bodies.GROUPS
+    return NameReplacer(topic, group, *keys, text_only=text_only)
 
 
 def _rewrite_message(names: NameMapping, message: StoredMessage, group: str | None) -> StoredMessage:

@@ -9,7 +9,7 @@ from proxy.traffic_rules import batches
 from remoting import json_names as json_bodies
 from remoting.codes import RequestCode, version_text
 
-# Requests with topics and groups in their bodies, and whether the keys are abbreviated.
+# Requests with topics and groups in their bodies, and whether the keys are those of batch acks.
 _BODIES_WITH_NAMES = {
     RequestCode.LOCK_BATCH_MQ: False,
     RequestCode.UNLOCK_BATCH_MQ: False,
@@ -138,8 +138,8 @@ class RequestAttributes:
         Raises BodyError if the body is unreadable: a broker might read it, and the rules would be bypassed.
         """
         if self._body_names is None:
-            abbreviated = _BODIES_WITH_NAMES[RequestCode(self.code)]
-            self._body_names = json_bodies.collect_names(self.context.command.body, abbreviated)
+            batch_ack = _BODIES_WITH_NAMES[RequestCode(self.code)]
+            self._body_names = json_bodies.collect_names(self.context.command.body, batch_ack)
         return self._body_names
 
     @property

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio.to_thread
+import orjson
 import pytest
 
 from protos.apache.rocketmq.v2 import definition_pb2 as d
@@ -238,6 +239,24 @@ async def test_receipt_handles_of_another_topic_and_group(place: Place) -> None:
         [again] = await alice.receive_all(1)
         assert (again.body, again.system_properties.delivery_attempt) == (b"mine", 2)
         assert (await alice.ack(again)).status.code == Code.OK
+
+
+async def test_names_in_other_spellings_of_a_body(place: Place) -> None:
+    """Brokers accept long keys in batch acks, and read the name 1 from the number 1."""
+    topic, own = await place.topic("orders"), await place.topic("own")
+    ack = {"r": "0", "so": 0, "q": 0, "rq": 1, "pt": 1, "it": 60000, "b": "AQ=="}
+    mine, other = {"c": "g", "t": own}, {"consumerGroup": "g", "topic": topic}
+    async with place.client(MALLORY) as mallory:
+        await mallory.route(own)
+        for body in (
+            {"acks": [{**ack, **mine, **other}]},
+            {**mine, "acks": [{**ack, **other}]},
+            {**mine, "acks": [{**ack, "c": 1, "t": 1}]},
+        ):
+            fields = mallory.named({"brokerName": "broker-a", "bname": "broker-a"})
+            encoded = orjson.dumps({"brokerName": "broker-a", **body})
+            reply = await mallory.ask(RequestCode.BATCH_ACK_MESSAGE, fields, encoded)
+            assert reply.code in (_DENIED, ResponseCode.INVALID_PARAMETER), described(reply)
 
 
 async def test_recall_handles_of_another_topic(place: Place) -> None:

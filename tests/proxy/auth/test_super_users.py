@@ -34,6 +34,8 @@ _REFUSED: tuple[tuple[RequestCode, str, Any], ...] = (
     (_CREATE, "boss", {"password": "x", "userType": "Super"}),
     (_CREATE, "boss", {"password": "x", "USERTYPE": " SUPER "}),
     (_CREATE, "boss", {"password": "x", "user_type": "super"}),
+    # To Java, this is "Super" in another case.
+    (_CREATE, "boss", {"password": "x", "userType": "\u017fuper"}),
     (_UPDATE, "bert", {"userType": "Super"}),
     (_UPDATE, "admin", {"password": "x"}),
     (_UPDATE, " admin", {"userStatus": "disable"}),
