@@ -132,7 +132,7 @@ def explain(sources: Sequence[Source], user: str, action: str, resource: str, ad
         raise ValueError("a decision is about one resource, without *")
     found = find_user(sources, user)
     if found is None:
-        return Decision(False, "no source has this user")
+        return Decision(False, f"no user {user} in {', '.join(source.name for source in sources)}")
     if not found.enabled:
         return Decision(False, f"the user is disabled or has expired ({found.origin})")
     principal = Principal(user, Method.SIGNATURE)

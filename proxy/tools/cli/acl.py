@@ -82,9 +82,11 @@ class _Loaded:
 
 async def _sources(options: argparse.Namespace) -> list[Source]:
     sources: list[Source] = []
-    if users_file(options) is not None or options.plain_acl is None:
+    file = users_file(options)
+    if file is not None or options.plain_acl is None:
+        place = f"the users that the brokers behind {options.endpoint} keep" if file is None else str(file)
         async with opened(options) as store:
-            sources.append(_Loaded("users", await store.directory()))
+            sources.append(_Loaded(place, await store.directory()))
     if options.plain_acl is not None:
         # The import takes 20 ms.
         from proxy.auth.sources import plain_acl

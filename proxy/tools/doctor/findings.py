@@ -51,6 +51,10 @@ _JAVA_ENABLE_SSL = (
     "Node, Python, Rust and remoting clients do not"
 )
 _ADVERTISE = "set `listen.advertise` to an address that this client can reach"
+_GRANT = (
+    "grant the permission: `gantry acl grant {user} {actions} {resource}` with --file for a users file, or with "
+    "--endpoint as a super user for users that brokers keep"
+)
 
 CATALOGUE: Mapping[str, Entry] = MappingProxyType(
     {
@@ -204,6 +208,8 @@ CATALOGUE: Mapping[str, Entry] = MappingProxyType(
             "{kind}: none of these topics exists ({topics}), so the route cannot be checked",
             "name an existing topic to check the addresses that clients get: --topic TOPIC",
         ),
+        "route.refused": Entry(_NOTE, "routes, topics and groups cannot be checked without valid credentials"),
+        "route.denied": Entry(_NOTE, "{kind}: {remark}; so the route cannot be checked"),
         "route.none": Entry(
             _WARN,
             "a broker serves no routes, so clients cannot start here",
@@ -262,8 +268,9 @@ CATALOGUE: Mapping[str, Entry] = MappingProxyType(
         "topic.denied": Entry(
             _FAIL,
             "topic {topic}: {action} fails with code {code}: {remark}",
-            "if the brokers check permissions, grant it to the client's user; the doctor sends unsigned requests",
+            "the text is the server's; its log has more about system errors",
         ),
+        "topic.forbidden": Entry(_FAIL, "topic {topic}: {action} is denied: {remark}", _GRANT),
         "topic.sent": Entry(_OK, "a message was sent to {topic} over {protocol} ({milliseconds:.1f} ms)"),
         "topic.received": Entry(_OK, "the message was read for {group}, without changing its offsets"),
         "topic.not_received": Entry(
@@ -281,8 +288,9 @@ CATALOGUE: Mapping[str, Entry] = MappingProxyType(
         "group.denied": Entry(
             _FAIL,
             "group {group}: reading its offset fails with code {code}: {remark}",
-            "if the brokers check permissions, grant it to the client's user; the doctor sends unsigned requests",
+            "the text is the server's; its log has more about system errors",
         ),
+        "group.forbidden": Entry(_FAIL, "group {group}: reading its offset is denied: {remark}", _GRANT),
         # Clock and idle timeout.
         "clock.agrees": Entry(_OK, "the clocks agree, by {source} ({skew:+.1f} s)"),
         "clock.skewed": Entry(

@@ -86,7 +86,9 @@ async def check_protocols(diagnosis: Diagnosis) -> AsyncIterator[Finding]:
     if greeting is None:
         yield finding("remoting.none", error=trouble)
     else:
-        yield _identify(greeting, spoken, took, diagnosis.options.credentials)
+        identified = _identify(greeting, spoken, took, diagnosis.options.credentials)
+        diagnosis.refused = identified.code in ("auth.needed", "auth.failed")
+        yield identified
     if refused is None:
         if diagnosis.grpc_code == Code.UNAUTHORIZED and diagnosis.options.credentials is not None:
             yield finding("grpc.unauthorized", user=diagnosis.options.credentials.access_key)

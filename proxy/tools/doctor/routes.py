@@ -14,6 +14,7 @@ from proxy.tools.doctor.session import Diagnosis
 from proxy.tools.doctor.wire import Unanswered
 from proxy.tools.remoting_client import Speaker, route_from_reply
 from remoting.codes import OWN_VERSION, ResponseCode, version_ordinal
+from remoting.command import RemotingCommand
 from remoting.errors import BodyError
 from remoting.routes import TopicRoute
 
@@ -41,15 +42,21 @@ async def check_routes(diagnosis: Diagnosis) -> AsyncIterator[Finding]:
     """Request a route as each kind of client does, and check its addresses."""
     if diagnosis.kind == BROKER:
         yield finding("route.none")
+    elif diagnosis.refused:
+        yield finding("route.refused")
     elif diagnosis.remoting:
         route = await _any_route(diagnosis)
-        if route is None:
+        if isinstance(route, RemotingCommand):
+            yield finding("route.denied", kind="remoting clients", remark=route.remark)
+        elif route is None:
             asked = diagnosis.options.topic or ", ".join(_COMMON)
             yield finding("route.unknown", kind="remoting clients", topics=asked)
         else:
             diagnosis.topic, diagnosis.brokers = route.topic, route.brokers
             async for found in _remoting(diagnosis, route.topic):
                 yield found
+    if diagnosis.grpc_code == Code.UNAUTHORIZED:
+        return
     if diagnosis.grpc and diagnosis.options.topic is not None:
         async for found in _grpc(diagnosis, diagnosis.options.topic):
             yield found
@@ -57,12 +64,19 @@ async def check_routes(diagnosis: Diagnosis) -> AsyncIterator[Finding]:
         yield finding("route.unknown", kind=_GRPC, topics="system topics are not theirs")
 
 
-async def _any_route(diagnosis: Diagnosis) -> TopicRoute | None:
+async def _any_route(diagnosis: Diagnosis) -> TopicRoute | RemotingCommand | None:
+    """Return a route; the denial if the user's permissions do not suffice for the named topic; else None."""
     wanted = diagnosis.options.topic
     for topic in _COMMON if wanted is None else (wanted,):
-        route = await _route(diagnosis, topic, _NEW.speaker)
+        try:
+            reply = await wire.ask_route(diagnosis.line, topic, _NEW.speaker)
+            route = route_from_reply(topic, reply)
+        except (Unanswered, Unreachable, BodyError):
+            continue
         if route is not None:
             return route
+        if wanted is not None and reply.code == ResponseCode.NO_PERMISSION:
+            return reply
     return None
 
 
@@ -100,6 +114,9 @@ async def _grpc(diagnosis: Diagnosis, topic: str) -> AsyncIterator[Finding]:
         except rpc.Refused as error:
             yield finding("grpc.none", error=error)
             return
+    if answer.status.code == Code.FORBIDDEN:
+        yield finding("route.denied", kind=_GRPC, remark=answer.status.message)
+        return
     if answer.status.code != Code.OK:
         yield finding("route.unknown", kind=_GRPC, topics=f"{topic}: {answer.status.message}")
         return

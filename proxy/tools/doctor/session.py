@@ -48,6 +48,8 @@ class Diagnosis:
     locked: bool = False
     context: ssl.SSLContext | None = None
     trust: Trust | None = None
+    # Without valid credentials, remoting requests are denied.
+    refused: bool = False
     # Protocols at the endpoint.
     remoting: bool = False
     grpc: bool = False

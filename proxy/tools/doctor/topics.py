@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from protocol_negotiation.peer import HostPort
 from protos.apache.rocketmq.v2.definition_pb2 import Code, MessageType
+from proxy.auth.policy import ANONYMOUS_USER
 from proxy.tools.doctor import rpc, wire
 from proxy.tools.doctor.connection import Target, Unreachable
 from proxy.tools.doctor.findings import Finding, finding
@@ -33,6 +34,7 @@ _SENT = (
     ResponseCode.SLAVE_NOT_AVAILABLE,
     ResponseCode.FLUSH_SLAVE_TIMEOUT,
 )
+_FORBIDDEN = (ResponseCode.NO_PERMISSION, Code.FORBIDDEN)
 _NEVER_CONSUMED = ResponseCode.QUERY_NOT_FOUND
 # A broker serves a message a moment after it has answered its send.
 _TRIES, _PAUSE = 20, 0.1
@@ -51,7 +53,7 @@ class _Queue:
 async def check_topic_and_group(diagnosis: Diagnosis) -> AsyncIterator[Finding]:
     """Check the topic and the group; on request, send and read a message."""
     topic = diagnosis.options.topic
-    if topic is None or not diagnosis.remoting or diagnosis.kind == BROKER:
+    if topic is None or not diagnosis.remoting or diagnosis.refused or diagnosis.kind == BROKER:
         return
     try:
         answer = await wire.ask_route(diagnosis.line, topic, _SPEAKER)
@@ -82,7 +84,26 @@ def _unknown(diagnosis: Diagnosis, topic: str, answer: RemotingCommand) -> Findi
     if answer.code == ResponseCode.TOPIC_NOT_EXIST:
         command = _command(diagnosis, f"topics create {topic}", f"updateTopic -n NAMESRV -c CLUSTER -t {topic}")
         return finding("topic.unknown", topic=topic, command=command)
-    return finding("topic.denied", topic=topic, action="its route", code=answer.code, remark=answer.remark)
+    return _denied(diagnosis, topic, "its route", answer.code, answer.remark, "Pub,Sub")
+
+
+def _denied(diagnosis: Diagnosis, topic: str, action: str, code: int, remark: str | None, actions: str) -> Finding:
+    """Return the finding about a rejected request. actions: those that permit it."""
+    if code not in _FORBIDDEN:
+        return finding("topic.denied", topic=topic, action=action, code=code, remark=remark)
+    return finding(
+        "topic.forbidden", topic=topic, action=action, remark=remark, **_grant(diagnosis, actions, topic=topic)
+    )
+
+
+def _grant(diagnosis: Diagnosis, actions: str, *, topic: str = "", group: str = "") -> dict[str, str]:
+    """Return the subjects of the command that grants a permission."""
+    credentials = diagnosis.options.credentials
+    return {
+        "user": ANONYMOUS_USER if credentials is None else credentials.access_key,
+        "actions": actions,
+        "resource": f"Topic:{topic}" if topic else f"Group:{group}",
+    }
 
 
 def _unknown_group(diagnosis: Diagnosis, group: str, broker: str) -> Finding:
@@ -149,6 +170,8 @@ async def _group(diagnosis: Diagnosis, queue: _Queue, group: str) -> AsyncIterat
         yield _unknown_group(diagnosis, group, queue.broker)
     elif answer.code == _NEVER_CONSUMED:
         yield finding("group.fresh", group=group, topic=queue.topic)
+    elif answer.code in _FORBIDDEN:
+        yield finding("group.forbidden", group=group, remark=answer.remark, **_grant(diagnosis, "Sub", group=group))
     else:
         yield finding("group.denied", group=group, code=answer.code, remark=answer.remark)
 
@@ -162,7 +185,7 @@ async def _write(diagnosis: Diagnosis, queue: _Queue) -> AsyncIterator[Finding]:
         yield finding("topic.denied", topic=queue.topic, action="a message", code="none", remark=error)
         return
     if answer.code not in _SENT:
-        yield finding("topic.denied", topic=queue.topic, action="a message", code=answer.code, remark=answer.remark)
+        yield _denied(diagnosis, queue.topic, "a message", answer.code, answer.remark, "Pub")
         return
     took = 1000 * (loop.time() - began)
     yield finding("topic.sent", topic=queue.topic, protocol="remoting", milliseconds=took)
@@ -234,6 +257,5 @@ async def _send_over_grpc(diagnosis: Diagnosis, topic: str) -> Finding:
     except rpc.Refused as error:
         return finding("topic.denied", topic=topic, action="a message over gRPC", code="none", remark=error)
     if answer.status.code != Code.OK:
-        code, remark = answer.status.code, answer.status.message
-        return finding("topic.denied", topic=topic, action="a message over gRPC", code=code, remark=remark)
+        return _denied(diagnosis, topic, "a message over gRPC", answer.status.code, answer.status.message, "Pub")
     return finding("topic.sent", topic=topic, protocol="gRPC", milliseconds=1000 * (loop.time() - began))

@@ -32,5 +32,19 @@ async def test_the_doctor_explains_denials(tmp_path: Path, credentials: Credenti
         options = Options(endpoint=app.addresses[0], credentials=credentials)
         found = {finding.code async for finding in diagnose(options)}
     assert findings <= found
+    assert ("route.refused" in found) == bool({"auth.needed", "auth.failed"} & found)
     if credentials is not None:
         assert not {"auth.needed", "auth.failed", "auth.accepted", "grpc.unauthorized"} - findings & found
+
+
+async def test_the_doctor_names_the_grant_of_a_missing_permission(tmp_path: Path) -> None:
+    async with replica(tmp_path) as app, asyncio.timeout(60):
+        for user, topic, group, code, grant in (
+            (BOB, "orders", None, "topic.forbidden", "gantry acl grant bob-0001 Pub,Sub Topic:orders"),
+            (ALICE, "orders", "secret", "group.forbidden", "gantry acl grant alice-1 Sub Group:secret"),
+        ):
+            options = Options(endpoint=app.addresses[0], credentials=user, topic=topic, group=group)
+            found = [finding async for finding in diagnose(options)]
+            [denied] = [finding for finding in found if finding.code == code]
+            assert grant in denied.remedy
+            assert [item.code for item in found].count("route.denied") == (2 if user is BOB else 0)

@@ -107,9 +107,10 @@ async def test_write_only_topic_fails(tmp_path: Path) -> None:
     assert "code 16" in only(found, "topic.not_received").text
 
 
-async def test_permission_errors_fail(cluster: Cluster) -> None:
+@pytest.mark.parametrize("code", [16, 1])
+async def test_errors_of_brokers_fail(cluster: Cluster, code: int) -> None:
     def refuse(command: RemotingCommand) -> RemotingCommand:
-        return commands.response(16, remark="user nobody may not")
+        return commands.response(code, remark="user nobody may not")
 
     await cluster.broker("broker-a", answer=refuse)
     cluster.topics["orders"] = ["broker-a"]
@@ -119,9 +120,15 @@ async def test_permission_errors_fail(cluster: Cluster) -> None:
         tell = name_server.answer
         name_server.answer = lambda command: with_queues(tell(command))
         found = await run_doctor(app, topic="orders", group="workers", write=True)
-    assert "user nobody may not" in only(found, "group.denied").text
-    assert all("code 16" in item.text or "gRPC" in item.text for item in found if item.code == "topic.denied")
-    assert "topic.denied" in codes(found)
+    if code == 1:
+        assert "user nobody may not" in only(found, "group.denied").text
+        assert all("code 1:" in item.text or "gRPC" in item.text for item in found if item.code == "topic.denied")
+        assert "topic.denied" in codes(found)
+        return
+    assert "user nobody may not" in only(found, "group.forbidden").text
+    denied = [item for item in found if item.code == "topic.forbidden"]
+    assert any("a message is denied: user nobody may not" in item.text for item in denied)
+    assert all("acl grant anonymous Pub Topic:orders" in item.remedy for item in denied)
 
 
 def with_queues(reply: RemotingCommand | None) -> RemotingCommand | None:
