@@ -93,7 +93,7 @@ def test_clients_and_connections_show_a_following_command(served: AdminShell) ->
 
 def test_one_client_is_shown(served: AdminShell) -> None:
     served.topic("shown", queues=1)
-    with served.following("receive", "shown", "--group", "readers", "--wait", "20s"):
+    with served.following("receive", "shown", "--group", "readers", "--follow"):
         found = []
         for _ in range(100):
             found = [row for row in served.ok("clients", "--json").objects if row["consumer_groups"] == ["readers"]]
