@@ -7,11 +7,10 @@ consumption is derived from the place of the delivery, because an acknowledgemen
 import hashlib
 import time
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
-from grpc_gateway.clients.rpc import Rpc
+from grpc_gateway.clients.rpc import Rpc, Write
 from grpc_gateway.consuming.receipt_handle import ReceiptHandle
 from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2 import service_pb2 as pb
@@ -23,7 +22,7 @@ _Request = TypeVar("_Request", contravariant=True)
 _Response = TypeVar("_Response")
 # A function that serves a unary rpc.
 Serve = Callable[[Rpc, _Request], Coroutine[Any, Any, _Response]]
-Receive = Callable[[Rpc, pb.ReceiveMessageRequest], AsyncGenerator[pb.ReceiveMessageResponse, None]]
+Receive = Callable[[Rpc, pb.ReceiveMessageRequest, Write], Awaitable[None]]
 Forward = Serve[pb.ForwardMessageToDeadLetterQueueRequest, pb.ForwardMessageToDeadLetterQueueResponse]
 Change = Serve[pb.ChangeInvisibleDurationRequest, pb.ChangeInvisibleDurationResponse]
 
@@ -99,14 +98,15 @@ class MessageTrace:
     def receives(self, receive: Receive) -> Receive:
         """Return a function that serves a ReceiveMessage, and records the messages delivered."""
 
-        async def traced(
-            rpc: Rpc, request: pb.ReceiveMessageRequest
-        ) -> AsyncGenerator[pb.ReceiveMessageResponse, None]:
-            async with aclosing(receive(rpc, request)) as responses:
-                async for response in responses:
+        async def traced(rpc: Rpc, request: pb.ReceiveMessageRequest, write: Write) -> None:
+            async def write_traced(responses: list[bytes]) -> None:
+                for data in responses:
+                    response = pb.ReceiveMessageResponse.FromString(data)
                     if response.HasField("message"):
                         self._delivered(request.group.name, response.message)
-                    yield response
+                await write(responses)
+
+            await receive(rpc, request, write_traced)
 
         return traced
 

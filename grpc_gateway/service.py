@@ -4,15 +4,13 @@ Business errors are responses with a status; they never end a call with a gRPC s
 """
 
 import asyncio
-import logging
-import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import aclosing
-from typing import Any, TypeVar
+from typing import Any
 
 from grpc_gateway.clients.client_lifecycle import ClientLifecycle
 from grpc_gateway.clients.client_table import ClientTable
-from grpc_gateway.clients.rpc import Observer, Rpc, anonymous_rpc
+from grpc_gateway.clients.rpc import Observer, Rpc
 from grpc_gateway.clients.telemetry import Telemetry
 from grpc_gateway.consuming.ack_service import AckService
 from grpc_gateway.consuming.broker_clocks import BrokerClocks
@@ -23,25 +21,18 @@ from grpc_gateway.consuming.renewal import Renewal
 from grpc_gateway.core import Core
 from grpc_gateway.gateway_options import GatewayOptions
 from grpc_gateway.message_trace import Change, Forward, MessageTrace, Receive, Serve
-from grpc_gateway.name_mapping import NameMapping
-from grpc_gateway.permissions import Guard, Unauthorized
+from grpc_gateway.permissions import Guard
 from grpc_gateway.producing.recall_service import RecallService
 from grpc_gateway.producing.send_service import SendService
 from grpc_gateway.producing.transaction_service import TransactionService
 from grpc_gateway.route_service import RouteService
 from grpc_gateway.server import immediate
+from grpc_gateway.streaming import StreamingRpcs
 from grpc_gateway.taskless import run_eagerly
-from grpc_gateway.unary import UnaryRpcs, check, error_response
+from grpc_gateway.unary import UnaryRpcs
 from protos.apache.rocketmq.v2 import service_pb2 as pb
-from protos.apache.rocketmq.v2.definition_pb2 import ClientType, Code
+from protos.apache.rocketmq.v2.definition_pb2 import ClientType
 from protos.apache.rocketmq.v2.service_pb2_grpc import MessagingServiceServicer
-
-_log = logging.getLogger("gantry.grpc")
-
-_Request = TypeVar("_Request")
-_Response = TypeVar("_Response")
-# Seconds before a stream ends with TOO_MANY_REQUESTS: consumers retry after only 20 ms.
-_THROTTLE_DELAY = 1.0
 
 
 class MessagingService(MessagingServiceServicer):
@@ -57,10 +48,8 @@ class MessagingService(MessagingServiceServicer):
         guard: Guard | None = None,
         trace: MessageTrace | None = None,
     ) -> None:
-        self._clients = clients
-        self._guard = guard
-        self._observe = observe
         self._rpcs = UnaryRpcs(clients, observe, guard)
+        self._streams = StreamingRpcs(clients, observe, guard)
         self._route_service = RouteService(core)
         self._send_service = SendService(core, options)
         self._transaction_service = TransactionService(core)
@@ -122,14 +111,10 @@ class MessagingService(MessagingServiceServicer):
             "QueryAssignment", pb.QueryAssignmentResponse, self._route_service.query_assignment, request, context
         )
 
-    async def ReceiveMessage(
-        self, request: pb.ReceiveMessageRequest, context: Any
-    ) -> AsyncIterator[pb.ReceiveMessageResponse]:
-        async with aclosing(
-            self._stream("ReceiveMessage", pb.ReceiveMessageResponse, self._receive, request, context)
-        ) as responses:
-            async for response in responses:
-                yield response
+    # Streams are written instead of yielded, which the generated types do not know: several messages are one write.
+
+    async def ReceiveMessage(self, request: pb.ReceiveMessageRequest, context: Any) -> None:  # type: ignore[override]
+        await self._streams.run("ReceiveMessage", pb.ReceiveMessageResponse, self._receive, request, context)
 
     @immediate
     def AckMessage(
@@ -168,12 +153,8 @@ class MessagingService(MessagingServiceServicer):
 
     # Pulling by offset.
 
-    async def PullMessage(self, request: pb.PullMessageRequest, context: Any) -> AsyncIterator[pb.PullMessageResponse]:
-        async with aclosing(
-            self._stream("PullMessage", pb.PullMessageResponse, self._pull_service.pull, request, context)
-        ) as responses:
-            async for response in responses:
-                yield response
+    async def PullMessage(self, request: pb.PullMessageRequest, context: Any) -> None:  # type: ignore[override]
+        await self._streams.run("PullMessage", pb.PullMessageResponse, self._pull_service.pull, request, context)
 
     async def UpdateOffset(self, request: pb.UpdateOffsetRequest, context: Any) -> pb.UpdateOffsetResponse:
         return await self._rpcs.run(
@@ -213,45 +194,6 @@ class MessagingService(MessagingServiceServicer):
         async with aclosing(self.telemetry.stream(request_iterator, context)) as commands:
             async for command in commands:
                 yield command
-
-    async def _stream(
-        self,
-        name: str,
-        kind: type[_Response],
-        work: Callable[[Rpc, _Request], AsyncGenerator[_Response, None]],
-        request: _Request,
-        context: Any,
-    ) -> AsyncGenerator[_Response, None]:
-        """Yield the responses; an error is a response with only its status."""
-        started = time.monotonic()
-        code = 0
-        rpc: Rpc | None = None
-        name_mapping: NameMapping | None = None
-        try:
-            rpc = self._clients.rpc(context, name)
-            name_mapping = rpc.client.name_mapping
-            if name_mapping is not None:
-                name_mapping.map_request(request)
-            if self._guard is not None:
-                check(self._guard, name, rpc, request)
-            async with aclosing(work(rpc, request)) as responses:
-                async for response in responses:
-                    if name_mapping is not None:
-                        name_mapping.map_response(response)
-                    code = code or response.status.code  # type: ignore[attr-defined]
-                    yield response
-        except Exception as error:
-            failure = error_response(name, kind, error)
-            code = failure.status.code  # type: ignore[attr-defined]
-            if code == Code.TOO_MANY_REQUESTS:
-                await asyncio.sleep(_THROTTLE_DELAY)
-            elif isinstance(error, Unauthorized) and error.delay:
-                await asyncio.sleep(error.delay)
-            if name_mapping is not None:
-                name_mapping.map_response(failure)
-            yield failure
-        finally:
-            self._observe(name, rpc or anonymous_rpc(context), request, code, started)
 
 
 def _returns_by_change(rpc: Rpc) -> bool:

@@ -3,7 +3,7 @@
 import asyncio
 import re
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
 from grpc_gateway.clients.client import Client
@@ -17,14 +17,18 @@ _PEER: Final = re.compile(r"ipv[46]:(?:%5B|\[)?(?P<host>.*?)(?:%5D|\])?:(?P<port
 _UNKNOWN_ADDRESS: Final = HostPort("unix:", 0)
 
 
+# Writes serialized responses of a stream.
+Write = Callable[[list[bytes]], Awaitable[None]]
+
+
 class Rpc:
     """One rpc of the messaging service. `context` is the transport's `grpc.aio.ServicerContext`.
 
     The other fields are statistics for the observer. broker, queue: target of the latest request to a broker.
     broker_seconds: time spent in requests to brokers, added up; None without any. messages: messages sent, delivered
     or settled; bytes_out: size of their bodies. attempt: highest delivery attempt of the messages delivered.
-    trace_id: trace of a sampled request. topic, group, key, bytes_in: facts that the service has read from the
-    request; topic is None if the observer is to read them.
+    trace_id: trace of a sampled request. code: v2 code of the status in a stream; 0 before it is written. topic, group,
+    key, bytes_in: facts that the service has read from the request; topic is None if the observer is to read them.
     """
 
     __slots__ = (
@@ -34,6 +38,7 @@ class Rpc:
         "bytes_in",
         "bytes_out",
         "client",
+        "code",
         "context",
         "group",
         "key",
@@ -55,6 +60,7 @@ class Rpc:
         self.bytes_out = 0
         self.attempt: int | None = None
         self.trace_id: str | None = None
+        self.code = 0
         self.topic: str | None = None
         self.group: str | None = None
         self.key: str | None = None

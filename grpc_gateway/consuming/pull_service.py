@@ -6,14 +6,15 @@ from collections.abc import AsyncGenerator
 from typing import NamedTuple
 
 from grpc_gateway import validation
-from grpc_gateway.clients.rpc import Rpc
+from grpc_gateway.clients.rpc import Rpc, Write
 from grpc_gateway.consuming.body_decompression import BodyDecompression
 from grpc_gateway.consuming.filters import Filter, parse_filter
 from grpc_gateway.core import Core
 from grpc_gateway.gateway_options import GatewayOptions
-from grpc_gateway.message_decoding import from_stored, is_compressed
+from grpc_gateway.message_decoding import encode_stored, is_compressed
 from grpc_gateway.response_status import OK, Refused, status, status_from_reply
-from protos.apache.rocketmq.v2.definition_pb2 import Code, Message, MessageQueue, QueryOffsetPolicy, Status
+from grpc_gateway.wire_encoding import LengthDelimited
+from protos.apache.rocketmq.v2.definition_pb2 import Code, MessageQueue, QueryOffsetPolicy, Status
 from protos.apache.rocketmq.v2.service_pb2 import (
     GetOffsetRequest,
     GetOffsetResponse,
@@ -57,6 +58,14 @@ class _Queue(NamedTuple):
         return {"topic": self.topic, "queueId": str(self.queue_id), "bname": self.broker}
 
 
+_MESSAGE = LengthDelimited(PullMessageResponse.DESCRIPTOR.fields_by_name["message"].number)
+
+
+async def _write_status(rpc: Rpc, write: Write, status: Status) -> None:
+    rpc.code = status.code
+    await write([PullMessageResponse(status=status).SerializeToString()])
+
+
 class PullService:
     """Serves pulls and offsets."""
 
@@ -65,40 +74,42 @@ class PullService:
         self._options = options
         self._decompression = BodyDecompression(options.max_body)
 
-    async def pull(self, rpc: Rpc, request: PullMessageRequest) -> AsyncGenerator[PullMessageResponse, None]:
-        """Yield the status, the messages, and the offset of the next pull. Raises Refused, RemotingError."""
+    async def pull(self, rpc: Rpc, request: PullMessageRequest, write: Write) -> None:
+        """Write the status, the messages, and the offset of the next pull. Raises Refused, RemotingError."""
         queue, group = _queue(request.message_queue), validation.group(request.group)
         expression = parse_filter(request.filter_expression)
         _check_offset(request.offset)
         reply = await self._request_pull(
             rpc, request, _pull_command(queue, group, expression, request, self._polling_time(rpc, request))
         )
+        next_offset = request.offset
         if reply is None or reply.code in _NO_MESSAGES:
-            yield PullMessageResponse(status=OK)
+            await _write_status(rpc, write, OK)
         elif reply.code == ResponseCode.SUCCESS and not rpc.hold(len(reply.body), self._options.max_unread):
             # The client may not read the status either; the messages must not wait with it.
             reply.body = b""
-            yield PullMessageResponse(status=_UNREAD)
+            await _write_status(rpc, write, _UNREAD)
             return
         elif reply.code == ResponseCode.SUCCESS:
             try:
-                yield PullMessageResponse(status=OK)
+                await _write_status(rpc, write, OK)
                 for record in messages.decode_messages(reply.body):
                     async for stored in self._messages(record):
                         # An inner batch may begin before the requested offset.
                         if stored.queue_offset >= request.offset and expression.matches(stored.get(properties.TAGS)):
                             rpc.count_delivery(len(stored.body), stored.reconsume_times + 1)
-                            yield PullMessageResponse(message=await self._v2_message(queue, stored))
+                            await write([_MESSAGE.message(await self._v2_message(queue, stored))])
             finally:
                 rpc.release(len(reply.body))
         elif reply.code == ResponseCode.PULL_OFFSET_MOVED:
-            yield PullMessageResponse(
-                status=status(Code.ILLEGAL_OFFSET, f"offset {request.offset} is outside the offsets of the queue")
-            )
+            text = f"offset {request.offset} is outside the offsets of the queue"
+            await _write_status(rpc, write, status(Code.ILLEGAL_OFFSET, text))
         else:
-            yield PullMessageResponse(status=status_from_reply(reply))
+            await _write_status(rpc, write, status_from_reply(reply))
             return
-        yield PullMessageResponse(next_offset=request.offset if reply is None else reply.integer("nextBeginOffset"))
+        if reply is not None:
+            next_offset = reply.integer("nextBeginOffset")
+        await write([PullMessageResponse(next_offset=next_offset).SerializeToString()])
 
     async def _messages(self, record: StoredMessage) -> AsyncGenerator[StoredMessage, None]:
         """Yield the messages of a record. One that cannot be decoded is delivered as it is stored, as others are."""
@@ -114,12 +125,13 @@ class PullService:
             if count == 0:
                 yield record
 
-    async def _v2_message(self, queue: _Queue, stored: StoredMessage) -> Message:
+    async def _v2_message(self, queue: _Queue, stored: StoredMessage) -> bytes:
         attempt = stored.reconsume_times + 1
         if is_compressed(stored):
             # Just before it is sent, so that the decompressed messages of a reply are in memory one after the other.
-            return await self._decompression.message(stored, topic=queue.topic, delivery_attempt=attempt)
-        return from_stored(stored, topic=queue.topic, delivery_attempt=attempt)
+            message = await self._decompression.message(stored, topic=queue.topic, delivery_attempt=attempt)
+            return message.SerializeToString()
+        return encode_stored(stored, queue.topic, None, attempt)
 
     async def update_offset(self, rpc: Rpc, request: UpdateOffsetRequest) -> UpdateOffsetResponse:
         """Store the offset of a group in a queue. Raises Refused, RemotingError."""

@@ -8,65 +8,113 @@ of the replica that renews the delivery, and a number.
 """
 
 import re
-from typing import Final, NamedTuple, Self
+from typing import Final
 
 from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from remoting.pop import ORDER_REVIVE_QUEUE, ExtraInfo
 from remoting.pop_offset_info import Retry
 
-_LONG: Final = "([0-9]{1,19})"
-_INT: Final = "([0-9]{1,10})"
-_HANDLE: Final = re.compile(
-    rf"{_LONG} {_LONG} {_LONG} {_INT} ([012]) ([^\x00-\x20\x7f]{{1,255}}) {_INT} {_LONG}"
-    r"(?: (-?[0-9]{1,19})(?: ([!-~]{1,64}))?)?"
-)
 _RETRIES: Final = {retry.value: retry for retry in Retry}
+# Fields of a handle, without and with those that not every proxy writes.
+_MIN_FIELDS: Final = 8
+_MAX_FIELDS: Final = 10
+# Digits of a long and of an integer.
+_LONG: Final = 19
+_INT: Final = 10
 _MAX_LONG: Final = 2**63 - 1
 _MAX_INT: Final = 2**31 - 1
+_MAX_BROKER_LENGTH: Final = 255
+_has_control = re.compile("[\x00-\x20\x7f]").search
+_is_renewal_id = re.compile("[!-~]{1,64}").fullmatch
 
 
-class ReceiptHandle(NamedTuple):
+class ReceiptHandle:
     """One handle. Times are ms (since 1970). retry: a value of `remoting.pop_offset_info.Retry`.
 
     commit_log_offset: -1 if the handle does not contain it. renewal_id: empty if no replica renews the delivery.
+    Handles are equal if their texts are, which the other fields follow from.
     """
 
-    text: str
-    start_offset: int
-    pop_time: int
-    invisible_time: int
-    revive_queue_id: int
-    retry: str
-    broker_name: str
-    queue_id: int
-    queue_offset: int
-    commit_log_offset: int
-    renewal_id: str
+    # Not a tuple: each access to a field of one takes as long as a comparison of texts.
+    __slots__ = (
+        "broker_name",
+        "commit_log_offset",
+        "invisible_time",
+        "pop_time",
+        "queue_id",
+        "queue_offset",
+        "renewal_id",
+        "retry",
+        "revive_queue_id",
+        "start_offset",
+        "text",
+    )
 
-    @classmethod
-    def parse(cls, text: str) -> Self:
+    def __init__(
+        self,
+        text: str,
+        start_offset: int,
+        pop_time: int,
+        invisible_time: int,
+        revive_queue_id: int,
+        retry: str,
+        broker_name: str,
+        queue_id: int,
+        queue_offset: int,
+        commit_log_offset: int,
+        renewal_id: str,
+    ) -> None:
+        self.text = text
+        self.start_offset = start_offset
+        self.pop_time = pop_time
+        self.invisible_time = invisible_time
+        self.revive_queue_id = revive_queue_id
+        self.retry = retry
+        self.broker_name = broker_name
+        self.queue_id = queue_id
+        self.queue_offset = queue_offset
+        self.commit_log_offset = commit_log_offset
+        self.renewal_id = renewal_id
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ReceiptHandle) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __repr__(self) -> str:
+        return f"ReceiptHandle({self.text!r})"
+
+    @staticmethod
+    def parse(text: str) -> "ReceiptHandle":
         """Parse a handle. Raises Refused (INVALID_RECEIPT_HANDLE)."""
-        match = _HANDLE.fullmatch(text)
-        if match is None:
-            raise Refused(Code.INVALID_RECEIPT_HANDLE, "receipt_handle has an invalid format")
-        start, popped, invisible, revive, retry, broker, queue, offset, commit_log, renewal_id = match.groups()
-        handle = cls(
+        fields = text.split(" ", _MAX_FIELDS)
+        count = len(fields)
+        if not _MIN_FIELDS <= count <= _MAX_FIELDS:
+            raise _invalid_format()
+        retry, broker = fields[4], fields[5]
+        renewal_id = fields[9] if count > 9 else ""
+        if (
+            retry not in _RETRIES
+            or not 0 < len(broker) <= _MAX_BROKER_LENGTH
+            or (not broker.isprintable() and _has_control(broker))
+            or (count > 9 and not _is_renewal_id(renewal_id))
+        ):
+            raise _invalid_format()
+        return ReceiptHandle(
             text,
-            int(start),
-            int(popped),
-            int(invisible),
-            int(revive),
+            _number(fields[0], _LONG, _MAX_LONG),
+            _number(fields[1], _LONG, _MAX_LONG),
+            _number(fields[2], _LONG, _MAX_LONG),
+            _number(fields[3], _INT, _MAX_INT),
             retry,
             broker,
-            int(queue),
-            int(offset),
-            -1 if commit_log is None else int(commit_log),
-            renewal_id or "",
+            _number(fields[6], _INT, _MAX_INT),
+            _number(fields[7], _LONG, _MAX_LONG),
+            _commit_log_offset(fields[8]) if count > 8 else -1,
+            renewal_id,
         )
-        if max(handle[1:4]) > _MAX_LONG or max(handle[8:10]) > _MAX_LONG or max(handle[4], handle[7]) > _MAX_INT:
-            raise Refused(Code.INVALID_RECEIPT_HANDLE, "receipt_handle has a number that is out of range")
-        return handle
 
     @property
     def visible_at(self) -> int:
@@ -155,3 +203,20 @@ def handle_from_pop(info: ExtraInfo, commit_log_offset: int, renewal_id: str = "
         commit_log_offset,
         renewal_id,
     )
+
+
+def _number(text: str, digits: int, maximum: int) -> int:
+    if len(text) > digits or not (text.isdigit() and text.isascii()):
+        raise _invalid_format()
+    number = int(text)
+    if number > maximum:
+        raise Refused(Code.INVALID_RECEIPT_HANDLE, "receipt_handle has a number that is out of range")
+    return number
+
+
+def _commit_log_offset(text: str) -> int:
+    return -_number(text[1:], _LONG, 10**_LONG) if text.startswith("-") else _number(text, _LONG, _MAX_LONG)
+
+
+def _invalid_format() -> Refused:
+    return Refused(Code.INVALID_RECEIPT_HANDLE, "receipt_handle has an invalid format")

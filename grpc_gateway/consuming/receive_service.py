@@ -5,12 +5,11 @@ import contextlib
 import itertools
 import logging
 import time
-from collections.abc import AsyncGenerator
 from functools import partial
-from typing import NamedTuple
+from typing import Final
 
 from grpc_gateway import validation
-from grpc_gateway.clients.rpc import Rpc
+from grpc_gateway.clients.rpc import Rpc, Write
 from grpc_gateway.consuming import settlement_commands
 from grpc_gateway.consuming.body_decompression import BodyDecompression
 from grpc_gateway.consuming.broker_clocks import BrokerClocks
@@ -21,8 +20,9 @@ from grpc_gateway.consuming.receipt_handle import ReceiptHandle, handle_from_pop
 from grpc_gateway.consuming.renewal import Renewal
 from grpc_gateway.core import Core, dispatch
 from grpc_gateway.gateway_options import GatewayOptions
-from grpc_gateway.message_decoding import is_compressed, message_fields, offset_message_id
+from grpc_gateway.message_decoding import encode_stored, is_compressed, offset_message_id
 from grpc_gateway.response_status import OK, Refused, status, status_from_reply
+from grpc_gateway.wire_encoding import LengthDelimited
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Status
 from protos.apache.rocketmq.v2.service_pb2 import ReceiveMessageRequest, ReceiveMessageResponse
 from remoting import command as commands
@@ -77,13 +77,16 @@ class _Receive:
         self.config: GroupConfig
 
 
-class _Delivery(NamedTuple):
+class _Delivery:
     """A message for the consumer."""
 
-    handle: ReceiptHandle
-    lite_topic: str
-    stored: StoredMessage
-    attempt: int
+    __slots__ = ("attempt", "handle", "lite_topic", "stored")
+
+    def __init__(self, handle: ReceiptHandle, lite_topic: str, stored: StoredMessage, attempt: int) -> None:
+        self.handle = handle
+        self.lite_topic = lite_topic
+        self.stored = stored
+        self.attempt = attempt
 
 
 class ReceiveService:
@@ -98,8 +101,8 @@ class ReceiveService:
         self._next_broker = itertools.count()
         self._turns = LoopTurns(_POPS_PER_TURN)
 
-    async def receive(self, rpc: Rpc, request: ReceiveMessageRequest) -> AsyncGenerator[ReceiveMessageResponse, None]:
-        """Yield the status, the messages, and the delivery timestamp; only a status if there is no message.
+    async def receive(self, rpc: Rpc, request: ReceiveMessageRequest, write: Write) -> None:
+        """Write the status, the messages, and the delivery timestamp; only a status if there is no message.
 
         Raises Refused, RemotingError. If the stream ends early, the popped messages are returned to the broker.
         """
@@ -112,40 +115,61 @@ class ReceiveService:
         await self._turns.turn()
         if not rpc.may_hold(self._options.max_unread):
             # Before the pop: a client with hundreds of streams would get as many replies into memory.
-            yield ReceiveMessageResponse(status=_UNREAD)
+            await _write_status(rpc, write, _UNREAD)
             return
         reply = await self._pop(receive, _pop_command(receive, request, broker, queue_id))
         if isinstance(reply, Status):
-            yield ReceiveMessageResponse(status=reply)
+            await _write_status(rpc, write, reply)
             return
         deliveries = self._deliveries(receive, broker, reply)
         if not deliveries:
-            yield ReceiveMessageResponse(status=_NO_MATCH)
+            await _write_status(rpc, write, _NO_MATCH)
             return
         if not rpc.hold(len(reply.body), self._options.max_unread):
-            self._return(receive, [(delivery.handle, delivery.lite_topic) for delivery in deliveries])
+            self._return(receive, deliveries)
             # The client may not read the status either; the messages must not wait with it.
             reply.body = b""
             deliveries.clear()
-            yield ReceiveMessageResponse(status=_UNREAD)
+            await _write_status(rpc, write, _UNREAD)
             return
         complete = False
         try:
-            yield _OK_RESPONSE
-            for delivery in deliveries:
-                if is_compressed(delivery.stored):
-                    yield await self._decompressed(receive, delivery)
-                else:
-                    yield _response(receive, delivery)
-            last = ReceiveMessageResponse()
-            last.delivery_timestamp.FromNanoseconds(time.time_ns())
-            yield last
-            await rpc.flushed()
+            await self._write(receive, deliveries, write)
             complete = True
         finally:
             rpc.release(len(reply.body))
             if not complete:
-                self._return(receive, [(delivery.handle, delivery.lite_topic) for delivery in deliveries])
+                self._return(receive, deliveries)
+
+    async def _write(self, receive: _Receive, deliveries: list[_Delivery], write: Write) -> None:
+        """Write the responses of a receive with messages, and wait until the client's windows have taken them."""
+        rpc = receive.rpc
+        rpc.code = _OK
+        responses = [_OK_RESPONSE]
+        size = 0
+        for delivery in deliveries:
+            stored, attempt = delivery.stored, delivery.attempt
+            if is_compressed(stored):
+                # Decompressed messages of a batch are in memory one after the other.
+                await write(responses)
+                decompressed = await self._decompression.message(
+                    stored, topic=receive.topic, receipt_handle=delivery.handle.text, delivery_attempt=attempt
+                )
+                responses, size = [_MESSAGE.message(decompressed.SerializeToString())], 0
+                rpc.count_delivery(len(decompressed.body), attempt)
+                continue
+            message = _MESSAGE.message(encode_stored(stored, receive.topic, delivery.handle.text, attempt))
+            rpc.count_delivery(len(stored.body), attempt)
+            responses.append(message)
+            size += len(message)
+            if size > _WRITE_BYTES:
+                await write(responses)
+                responses, size = [], 0
+        last = ReceiveMessageResponse()
+        last.delivery_timestamp.FromNanoseconds(time.time_ns())
+        responses.append(last.SerializeToString())
+        await write(responses)
+        await rpc.flushed()
 
     # The pop.
 
@@ -171,7 +195,7 @@ class ReceiveService:
             pending = dispatch(self._core, rpc.client, command)
             rpc.trace_id = command.trace_id
             try:
-                reply = await rpc.wait_for(pending, broker, int(command.fields.get("queueId", _ALL_QUEUES)))
+                reply = await rpc.wait_for(pending, broker, int(command.fields.get("queueId") or _ALL_QUEUES))
             except asyncio.CancelledError:
                 self._return_undelivered(receive, broker, pending)
                 raise
@@ -212,17 +236,6 @@ class ReceiveService:
             self._renewal.add(receive.rpc.client, receive.group, receive.topic, handle, attempt, lite_topic)
         return _Delivery(handle, lite_topic, popped.message, attempt)
 
-    async def _decompressed(self, receive: _Receive, delivery: _Delivery) -> ReceiveMessageResponse:
-        """Return the response. Decompressed messages of a batch are thus in memory one after the other."""
-        message = await self._decompression.message(
-            delivery.stored,
-            topic=receive.topic,
-            receipt_handle=delivery.handle.text,
-            delivery_attempt=delivery.attempt,
-        )
-        receive.rpc.count_delivery(len(message.body), delivery.attempt)
-        return ReceiveMessageResponse(message=message)
-
     # Messages that are not delivered.
 
     def _settle(self, receive: _Receive, command: RemotingCommand) -> None:
@@ -236,23 +249,27 @@ class ReceiveService:
         if reply.code == ResponseCode.SUCCESS:
             with contextlib.suppress(BodyError):
                 popped = _popped_messages(receive, broker, reply)
-                self._return(receive, [(_handle(message), _lite_topic(receive, message)) for message in popped])
+                for message in popped:
+                    self._return_one(receive, _handle(message), _lite_topic(receive, message))
 
-    def _return(self, receive: _Receive, handles: list[tuple[ReceiptHandle, str]]) -> None:
+    def _return(self, receive: _Receive, deliveries: list[_Delivery]) -> None:
         """Make messages visible again; clients discard all messages of a broken stream."""
-        for handle, lite_topic in handles:
-            self._renewal.discard(handle)
-            self._settle(
-                receive,
-                settlement_commands.change_invisible_duration(
-                    receive.group,
-                    receive.topic,
-                    handle,
-                    settlement_commands.RETURN_DELAY,
-                    lite_topic,
-                    suspend=bool(lite_topic),
-                ),
-            )
+        for delivery in deliveries:
+            self._renewal.discard(delivery.handle)
+            self._return_one(receive, delivery.handle, delivery.lite_topic)
+
+    def _return_one(self, receive: _Receive, handle: ReceiptHandle, lite_topic: str) -> None:
+        self._settle(
+            receive,
+            settlement_commands.change_invisible_duration(
+                receive.group,
+                receive.topic,
+                handle,
+                settlement_commands.RETURN_DELAY,
+                lite_topic,
+                suspend=bool(lite_topic),
+            ),
+        )
 
     def _send_to_dead_letter_queue(self, receive: _Receive, popped: PoppedMessage, lite_topic: str) -> None:
         """Forward a message without attempts left, and acknowledge it when the dead letter queue has it."""
@@ -285,15 +302,18 @@ class ReceiveService:
             self._settle(receive, settlement_commands.ack(receive.group, receive.topic, handle, lite_topic))
 
 
-_OK_RESPONSE = ReceiveMessageResponse(status=OK)
+_OK: Final = int(Code.OK)
+_OK_RESPONSE: Final = ReceiveMessageResponse(status=OK).SerializeToString()
+_MESSAGE: Final = LengthDelimited(ReceiveMessageResponse.DESCRIPTOR.fields_by_name["message"].number)
 
 
-def _response(receive: _Receive, delivery: _Delivery) -> ReceiveMessageResponse:
-    """Return the response with a message that is not compressed."""
-    handle, _, stored, attempt = delivery
-    receive.rpc.count_delivery(len(stored.body), attempt)
-    fields = message_fields(stored, topic=receive.topic, receipt_handle=handle.text, delivery_attempt=attempt)
-    return ReceiveMessageResponse(message=fields)
+# Bytes of messages that are encoded before they are written.
+_WRITE_BYTES: Final = 64 * 1024
+
+
+async def _write_status(rpc: Rpc, write: Write, status: Status) -> None:
+    rpc.code = status.code
+    await write([ReceiveMessageResponse(status=status).SerializeToString()])
 
 
 def _log_dead_letter_failure(receive: _Receive, reason: object) -> None:

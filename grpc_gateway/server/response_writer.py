@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import Any, Final
 
 import grpc
@@ -40,9 +41,14 @@ def serialize(method: Method, response: Any, limit: int) -> bytes:
     if not isinstance(body, bytes):
         _log.error("%s: the response is %s instead of bytes", method.path, type(body).__name__)
         raise RpcError(_INTERNAL, "the response cannot be serialized")
+    check_size(body, limit)
+    return body
+
+
+def check_size(body: bytes, limit: int) -> None:
+    """Raise RpcError if a message exceeds `limit` bytes."""
     if len(body) > limit:
         raise RpcError(_RESOURCE_EXHAUSTED, f"the response of {len(body)} bytes is larger than {limit}")
-    return body
 
 
 class ResponseWriter:
@@ -97,15 +103,21 @@ class ResponseWriter:
 
     def send_message(self, body: bytes) -> None:
         """Send one serialized message, after the head."""
+        self._send((body,))
+
+    def _send(self, bodies: Sequence[bytes]) -> None:
         if not self.head_sent:
             self.send_head(())
-        encoding, skip = self._encoding, self.skip_compression
-        self.skip_compression = False
-        if encoding is None or skip or not body:
-            self._stream.send_data(prefix(len(body)) + body)
-        else:
-            body = compression.compress(encoding, body)
-            self._stream.send_data(prefix(len(body), compressed=True) + body)
+        parts: list[bytes] = []
+        for body in bodies:
+            encoding, skip = self._encoding, self.skip_compression
+            self.skip_compression = False
+            if encoding is None or skip or not body:
+                parts += (prefix(len(body)), body)
+            else:
+                body = compression.compress(encoding, body)
+                parts += (prefix(len(body), compressed=True), body)
+        self._stream.send_data(b"".join(parts))
 
     async def write(self, message: Any) -> None:
         """Send one message of a streamed response; wait while the client does not read.
@@ -114,11 +126,27 @@ class ResponseWriter:
         """
         if self._closed:
             raise UsageError("the call has ended")
-        body, channel = serialize(self._method, message, self._options.max_send_message), self._channel
+        await self._write((serialize(self._method, message, self._options.max_send_message),))
+
+    async def write_serialized(self, messages: Sequence[bytes]) -> None:
+        """Send messages of a streamed response as `write` does; small ones become one write."""
+        limit = self._options.max_send_message
+        start = size = 0
+        for end, body in enumerate(messages, 1):
+            check_size(body, limit)
+            size += len(body)
+            if size > TURN_BYTES or end == len(messages):
+                if self._closed:
+                    raise UsageError("the call has ended")
+                await self._write(messages[start:end])
+                start, size = end, 0
+
+    async def _write(self, bodies: Sequence[bytes]) -> None:
+        channel = self._channel
         if channel.congested or channel.writers:
             await channel.writable()
-        self.send_message(body)
-        channel.spent += len(body) + MESSAGE_COST
+        self._send(bodies)
+        channel.spent += sum(map(len, bodies)) + MESSAGE_COST * len(bodies)
         if channel.spent > TURN_BYTES:
             await channel.yield_turn()
         while self._stream.waiting and self._stream.waiting > self._limit() and not self._closed:

@@ -171,6 +171,13 @@ class ServerCall:
         """Send one message of a streamed response; wait while the client does not read."""
         return self.writer().write(message)
 
+    def write_serialized(self, messages: list[bytes]) -> Coroutine[Any, Any, None]:
+        """Send messages of a streamed response that are serialized already; wait while the client does not read.
+
+        An extension: grpc.aio has no counterpart.
+        """
+        return self.writer().write_serialized(messages)
+
     def flushed(self) -> Coroutine[Any, Any, None]:
         """Wait until the client's windows and socket have taken all that was written, or the call has ended.
 

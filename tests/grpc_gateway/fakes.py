@@ -106,7 +106,10 @@ class Aborted(Exception):
 
 
 class FakeContext:
-    """The context of an rpc without a transport. `aborted`: gRPC status and text of `abort`."""
+    """The context of an rpc without a transport.
+
+    aborted: gRPC status and text of `abort`. responses: written ones.
+    """
 
     def __init__(
         self, remaining: float | None = None, connection: FakeConnection | None = None, **metadata: str
@@ -114,6 +117,7 @@ class FakeContext:
         self.connection = connection
         self.aborted: tuple[Any, str] | None = None
         self.callbacks: list[Callable[[Any], object]] = []
+        self.responses: list[Any] = []
         self._remaining = remaining
         self._metadata = tuple((name.replace("_", "-"), value) for name, value in metadata.items())
 
@@ -129,6 +133,9 @@ class FakeContext:
     def add_done_callback(self, callback: Callable[[Any], object]) -> None:
         self.callbacks.append(callback)
 
+    async def write(self, response: Any) -> None:
+        self.responses.append(response)
+
     async def abort(self, code: Any, details: str = "") -> None:
         self.aborted = (code, details)
         raise Aborted(details)
@@ -137,6 +144,18 @@ class FakeContext:
         """Call the done callbacks."""
         for callback in self.callbacks:
             callback(self)
+
+
+class Written:
+    """Takes the responses of a stream. kind: their message class."""
+
+    def __init__(self, kind: Any) -> None:
+        self.responses: list[Any] = []
+        self._kind = kind
+
+    async def write(self, responses: list[bytes]) -> None:
+        """Take serialized responses."""
+        self.responses += map(self._kind.FromString, responses)
 
 
 def make_client(client_id: str = "c1", peer: Peer = PEER) -> Client:

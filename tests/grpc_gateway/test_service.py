@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
 
-from grpc_gateway import service as module
+from grpc_gateway import streaming as module
 from grpc_gateway.clients.client_table import ClientTable
 from grpc_gateway.consuming.renewal import Renewal
 from grpc_gateway.gateway_options import GatewayOptions
@@ -91,8 +91,9 @@ def make_service(core: FakeCore, max_clients: int = 100) -> MessagingService:
 
 async def call(service: MessagingService, name: str, request: Any, client_id: str = "c1") -> list[Any]:
     """Return the responses of an rpc."""
-    answer = getattr(service, name)(request, FakeContext(10.0, x_mq_client_id=client_id))
-    return [response async for response in answer] if hasattr(answer, "__aiter__") else [await answer]
+    context = FakeContext(10.0, x_mq_client_id=client_id)
+    response = await getattr(service, name)(request, context)
+    return context.responses or [response]
 
 
 @pytest.mark.parametrize("name", sorted(set(RPCS) - {"Telemetry"}))

@@ -19,6 +19,7 @@ from protos.apache.rocketmq.v2.definition_pb2 import (
 from protos.apache.rocketmq.v2.service_pb2 import (
     GetOffsetRequest,
     PullMessageRequest,
+    PullMessageResponse,
     QueryOffsetRequest,
     UpdateOffsetRequest,
 )
@@ -27,7 +28,7 @@ from remoting import messages
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ServiceUnavailable
-from tests.grpc_gateway.fakes import FakeCore, make_rpc
+from tests.grpc_gateway.fakes import FakeCore, Written, make_rpc
 from tests.grpc_gateway.messages import resource, stored
 
 pytestmark = pytest.mark.anyio
@@ -64,9 +65,9 @@ async def pull(
         "message": lambda response: response.message.system_properties.queue_offset,
         "next_offset": lambda response: response.next_offset,
     }
-    responses = [
-        response async for response in PullService(core, GatewayOptions()).pull(make_rpc(remaining=remaining), request)
-    ]
+    written = Written(PullMessageResponse)
+    await PullService(core, GatewayOptions()).pull(make_rpc(remaining=remaining), request, written.write)
+    responses = written.responses
     names = [response.WhichOneof("content") for response in responses]
     return [(str(name), read_content[str(name)](response)) for name, response in zip(names, responses, strict=True)]
 

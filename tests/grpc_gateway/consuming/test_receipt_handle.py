@@ -1,6 +1,7 @@
 """Receipt handles: parsing, creation and validation."""
 
 import contextlib
+import re
 
 import pytest
 from hypothesis import given
@@ -16,9 +17,32 @@ _TEXT = "3 1700000000000 60000 2 1 broker-a 4 5"
 _MAX_LONG = 2**63 - 1
 
 
+# What a handle looks like, beside the ranges of its numbers.
+_FORMAT = re.compile(
+    r"([0-9]{1,19} ){3}[0-9]{1,10} [012] [^\x00-\x20\x7f]{1,255} [0-9]{1,10} [0-9]{1,19}"
+    r"( -?[0-9]{1,19}( [!-~]{1,64})?)?"
+)
+
+
+def _fields(handle: ReceiptHandle) -> tuple[object, ...]:
+    return (
+        handle.start_offset,
+        handle.pop_time,
+        handle.invisible_time,
+        handle.revive_queue_id,
+        handle.retry,
+        handle.broker_name,
+        handle.queue_id,
+        handle.queue_offset,
+        handle.commit_log_offset,
+        handle.renewal_id,
+    )
+
+
 def test_parse_returns_all_fields() -> None:
     handle = ReceiptHandle.parse(f"{_TEXT} 4711 replica-7")
-    assert handle == (f"{_TEXT} 4711 replica-7", 3, 1700000000000, 60000, 2, "1", "broker-a", 4, 5, 4711, "replica-7")
+    assert _fields(handle) == (3, 1700000000000, 60000, 2, "1", "broker-a", 4, 5, 4711, "replica-7")
+    assert handle.text == f"{_TEXT} 4711 replica-7"
     assert handle.visible_at == 1700000060000
     assert not handle.is_order
 
@@ -78,7 +102,26 @@ def test_parse_reads_handles_of_make_handle(
 ) -> None:
     start, popped, invisible, offset = longs
     handle = make_handle(start, popped, invisible, numbers[0], retry, broker, numbers[1], offset, stored, renewal_id)
-    assert ReceiptHandle.parse(handle.text) == handle
+    parsed = ReceiptHandle.parse(handle.text)
+    assert parsed == handle
+    assert hash(parsed) == hash(handle)
+    assert _fields(parsed) == _fields(handle)
+
+
+@given(st.from_regex(_FORMAT, fullmatch=True) | st.from_regex(_FORMAT).map(lambda text: text[:60]))
+def test_parse_accepts_what_has_the_format(text: str) -> None:
+    found = _FORMAT.fullmatch(text)
+    refusal = None
+    handle: ReceiptHandle | None = None
+    try:
+        handle = ReceiptHandle.parse(text)
+    except Refused as refused:
+        refusal = str(refused)
+    if handle is None:
+        assert found is None or (refusal is not None and "out of range" in refusal)
+    else:
+        assert found
+        assert [str(field) for field in _fields(handle)[:4]] == [str(int(number)) for number in text.split(" ")[:4]]
 
 
 def test_handle_from_pop_contains_the_fields_of_the_broker() -> None:

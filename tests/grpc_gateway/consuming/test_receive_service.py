@@ -28,7 +28,7 @@ from remoting.errors import ConnectionLost, GoAway, RemotingError, RequestTimeou
 from remoting.messages import encode_message
 from remoting.properties import MessageType
 from remoting.topic_group_config import GroupConfig, TopicConfig
-from tests.grpc_gateway.fakes import FakeCore, make_rpc
+from tests.grpc_gateway.fakes import FakeCore, Written, make_rpc
 from tests.grpc_gateway.messages import pop_reply, resource, route, stored
 
 pytestmark = pytest.mark.anyio
@@ -61,11 +61,21 @@ class ReceiveHarness:
         """Request code and offset of all commands after the pop."""
         return [(code, fields["offset"]) for _, code, fields, _ in self.core.handled[1:]]
 
-    def stream(self, **fields: Any) -> Any:
-        return self.receive_service.receive(self.rpc, request(**fields))
-
     async def receive(self, **fields: Any) -> list[ReceiveMessageResponse]:
-        return [response async for response in self.stream(**fields)]
+        written = Written(ReceiveMessageResponse)
+        await self.receive_service.receive(self.rpc, request(**fields), written.write)
+        return written.responses
+
+    async def start(self, **fields: Any) -> "asyncio.Task[None]":
+        """Return a receive whose responses are not read, once it waits."""
+
+        async def write(_: list[bytes]) -> None:
+            await asyncio.Event().wait()
+
+        receiving = asyncio.ensure_future(self.receive_service.receive(self.rpc, request(**fields), write))
+        await asyncio.sleep(0.01)
+        assert not receiving.done()
+        return receiving
 
     async def code(self, **fields: Any) -> int:
         """Return the code of a receive without messages; that of an error, as the messaging service maps it."""
@@ -79,6 +89,12 @@ class ReceiveHarness:
         """Receive, and return the ext fields of the pop."""
         await self.receive(**fields)
         return self.core.fields[0]
+
+
+async def cancel(receiving: "asyncio.Task[Any]") -> None:
+    receiving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await receiving
 
 
 def request(
@@ -341,13 +357,17 @@ async def test_auto_renew_renews_the_deliveries() -> None:
         assert await harness.renewal.claim("group", handle) == handle
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 4])
-async def test_stream_that_ends_early_returns_its_messages(count: int) -> None:
+@pytest.mark.parametrize("waiting_for", ["write", "flush"])
+async def test_stream_that_ends_early_returns_its_messages(waiting_for: str) -> None:
     harness = ReceiveHarness()
-    stream = harness.stream(auto_renew=True)
-    for _ in range(count):
-        await anext(stream)
-    await stream.aclose()
+    receiving: asyncio.Task[Any]
+    if waiting_for == "write":
+        receiving = await harness.start(auto_renew=True)
+    else:
+        harness.rpc.context.flushed = asyncio.Event().wait
+        receiving = asyncio.ensure_future(harness.receive(auto_renew=True))
+        await asyncio.sleep(0.01)
+    await cancel(receiving)
     assert harness.sent == [(_CHANGE, "5"), (_CHANGE, "6")]
     assert [fields["invisibleTime"] for fields in harness.core.fields[1:]] == ["1000", "1000"]
     assert len(harness.renewal) == 0
@@ -410,9 +430,7 @@ async def test_lite_consumer_pops_by_its_client_id(source: str) -> None:
 async def test_undelivered_lite_messages_are_returned_to_their_lite_topic() -> None:
     harness = ReceiveHarness(lite_reply())
     harness.rpc.client.client_type = ClientType.LITE_PUSH_CONSUMER
-    stream = harness.stream(auto_renew=True)
-    await anext(stream)
-    await stream.aclose()
+    await cancel(await harness.start(auto_renew=True))
     assert [fields["liteTopic"] for fields in harness.core.fields[1:]] == ["lite-0", "lite-1"]
     assert [fields["suspend"] for fields in harness.core.fields[1:]] == ["true", "true"]
 
@@ -420,9 +438,7 @@ async def test_undelivered_lite_messages_are_returned_to_their_lite_topic() -> N
 async def test_messages_that_arrive_with_the_cancellation_are_returned() -> None:
     harness = ReceiveHarness()
     harness.core.pending = []
-    stream = harness.stream()
-    waiting = asyncio.ensure_future(anext(stream))
-    await asyncio.sleep(0)
+    waiting = await harness.start()
     [reply], harness.core.pending = harness.core.pending, None
     reply.set_result(harness.reply_to_pop)
     # The task has not run yet, so it is cancelled without the reply.
@@ -436,9 +452,7 @@ async def test_messages_that_arrive_with_the_cancellation_are_returned() -> None
 async def test_cancelled_receive_without_messages_returns_nothing(answer: RemotingCommand | None) -> None:
     harness = ReceiveHarness()
     harness.core.pending = []
-    stream = harness.stream()
-    waiting = asyncio.ensure_future(anext(stream))
-    await asyncio.sleep(0)
+    waiting = await harness.start()
     [reply], harness.core.pending = harness.core.pending, None
     if answer is None:
         reply.set_exception(ServiceUnavailable("gone"))
@@ -465,12 +479,12 @@ async def test_messages_for_a_client_that_does_not_read_are_returned() -> None:
     context.held, context.unread_bytes = [], 100
     context.hold = context.held.append
     harness.core.pending = []
-    waiting = asyncio.ensure_future(anext(harness.stream()))
+    waiting = asyncio.ensure_future(harness.receive())
     await asyncio.sleep(0)
     [reply], harness.core.pending = harness.core.pending, None
     context.unread_bytes = 101
     reply.set_result(pop_reply(stored(5), stored(6)))
-    response = await waiting
+    [response] = await waiting
     assert response.status.code == Code.TOO_MANY_REQUESTS
     assert harness.sent == [(_CHANGE, "5"), (_CHANGE, "6")]
     assert context.held == []
@@ -490,9 +504,8 @@ async def test_messages_count_as_unread_until_they_are_read() -> None:
     context = harness.rpc.context
     context.held, context.unread_bytes = [], 0
     context.hold = context.held.append
-    stream = harness.stream()
-    await anext(stream)
+    receiving = await harness.start()
     [size] = context.held
     assert size == len(pop_reply(stored(5), stored(6)).body)
-    await stream.aclose()
+    await cancel(receiving)
     assert context.held == [size, -size]
