@@ -4,6 +4,7 @@ The header is the dict of its JSON form. Its ext fields (with signatures, tracin
 unchanged; unknown keys of a request's header beside them are dropped.
 """
 
+import re
 from collections.abc import Iterable
 from itertools import islice
 from typing import Any, Final
@@ -11,13 +12,13 @@ from typing import Any, Final
 import orjson
 
 from remoting.codes import ONEWAY_FLAG, OWN_VERSION, RESPONSE_FLAG, LanguageCode, RequestCode, ResponseCode
+from remoting.compilation import mypyc_attr
 from remoting.errors import HeaderError, InvalidRequest
 from remoting.frame import Frame, encode_prefix
 
 _loads, _dumps = orjson.loads, orjson.dumps
 _MIN_INT: Final = -(2**31)
 _MAX_INT: Final = 2**31 - 1
-_STR: Final = {str}
 # Maximum number of ext fields of a request. RocketMQ's headers have up to about 30. A field takes at least 100 bytes.
 MAX_EXT_FIELDS: Final = 64
 # Maximum length of a number in an ext field, in characters: that of the smallest 64-bit integer.
@@ -42,37 +43,80 @@ _TRUNCATED_CODES: Final = {
     code & 0xFFFF: int(code) for code in RequestCode if code > 0x7FFF and code & 0xFFFF not in set(RequestCode)
 }
 
+# A response's JSON header as Java servers write it, in alphabetical order: up to its code and opaque. Text in values
+# cannot look like the keys after `extFields`, because its quotes are escaped.
+_match_response: Final = re.compile(
+    rb'\{"code":(\d{1,9}),(?:"extFields":\{[^}]*\},)?"flag":1,"language":"[^"]*","opaque":(\d{1,9}),'
+).match
 
+
+# Nothing that it refers to can refer to it.
+@mypyc_attr(acyclic=True)
 class RemotingCommand:
     """One request or response.
 
     Attributes:
-        header: the keys of the JSON header (code, language, version, opaque, flag, remark, extFields).
-        fields: the ext fields of the header.
         body: the raw body.
         serialize_type: encoding of the header, as received or to be written.
+        opaque: the number that connects request and response; `encode` writes it to the header.
         code, flag: copies of the header's values, for speed.
         memory: estimate of the memory that the command occupies, in bytes.
         trace_id: trace id of a sampled request (W3C Trace Context).
     """
 
-    __slots__ = ("body", "code", "fields", "flag", "header", "memory", "serialize_type", "trace_id")
+    __slots__ = (
+        *("_fields", "_header", "_opaque_end", "_opaque_start", "_raw", "body"),
+        *("code", "flag", "memory", "opaque", "serialize_type", "trace_id"),
+    )
 
     def __init__(
-        self, header: dict[str, Any], fields: dict[str, str], body: bytes, serialize_type: int, code: int, flag: int
+        self,
+        header: dict[str, Any] | None,
+        fields: dict[str, str] | None,
+        body: bytes,
+        serialize_type: int,
+        opaque: int,
+        code: int,
+        flag: int,
     ) -> None:
-        self.header = header
-        self.fields = fields
+        # None: not decoded yet. Then `_raw` is the JSON header, with its opaque from `_opaque_start` to `_opaque_end`.
+        self._header = header
+        self._fields = fields
+        self._raw = b""
+        self._opaque_start = self._opaque_end = 0
         self.body = body
         self.serialize_type = serialize_type
+        self.opaque = opaque
         self.code = code
         self.flag = flag
         self.memory = len(body)
         self.trace_id: str | None = None
 
     @property
-    def opaque(self) -> int:
-        return self.header["opaque"]  # type: ignore[no-any-return]  # checked by decode()
+    def header(self) -> dict[str, Any]:
+        """The keys of the JSON header: code, language, version, flag, remark, extFields. Raises HeaderError."""
+        header = self._header
+        return self._decode_header() if header is None else header
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The ext fields of the header. Raises HeaderError."""
+        if self._fields is None:
+            self._decode_header()
+        fields = self._fields
+        assert fields is not None
+        return fields
+
+    def set_fields(self, fields: dict[str, str]) -> None:
+        """Replace the ext fields."""
+        self._fields = self.header["extFields"] = fields
+
+    def _decode_header(self) -> dict[str, Any]:
+        decoded = decode((0, self._raw, b""))
+        header = self._header = decoded.header
+        self._fields = decoded.fields
+        self._raw = b""
+        return header
 
     @property
     def is_response(self) -> bool:
@@ -111,7 +155,9 @@ class RemotingCommand:
 
     def copy(self) -> "RemotingCommand":
         """Return a copy with its own header, because sending overwrites the opaque."""
-        return RemotingCommand(dict(self.header), self.fields, self.body, self.serialize_type, self.code, self.flag)
+        return RemotingCommand(
+            dict(self.header), self.fields, self.body, self.serialize_type, self.opaque, self.code, self.flag
+        )
 
     def copy_with_response(self) -> "RemotingCommand":
         """Return a copy without the oneway flag, so that the receiver responds."""
@@ -121,8 +167,16 @@ class RemotingCommand:
 
     def encode(self) -> bytes:
         """Return the frame up to its body, which is written separately."""
-        header = _dumps(self.header) if self.serialize_type == 0 else _encode_binary(self)
-        return encode_prefix(self.serialize_type, len(header), len(self.body)) + header
+        serialize_type, decoded = self.serialize_type, self._header
+        if serialize_type != 0:
+            header = _encode_binary(self)
+        elif decoded is not None:
+            decoded["opaque"] = self.opaque
+            header = _dumps(decoded)
+        else:
+            raw = self._raw
+            header = raw[: self._opaque_start] + b"%d" % self.opaque + raw[self._opaque_end :]
+        return encode_prefix(serialize_type, len(header), len(self.body)) + header
 
     def __repr__(self) -> str:
         kind = "response" if self.is_response else "oneway" if self.is_oneway else "request"
@@ -144,7 +198,7 @@ def request(
         "flag": flag,
         "extFields": fields,
     }
-    return RemotingCommand(header, fields, body, 0, code, flag)
+    return RemotingCommand(header, fields, body, 0, 0, code, flag)
 
 
 def response(
@@ -162,7 +216,7 @@ def response(
     }
     if remark is not None:
         header["remark"] = remark
-    return RemotingCommand(header, fields, body, 0, int(code), RESPONSE_FLAG)
+    return RemotingCommand(header, fields, body, 0, 0, int(code), RESPONSE_FLAG)
 
 
 def success(fields: dict[str, str] | None = None, body: bytes = b"") -> RemotingCommand:
@@ -172,9 +226,10 @@ def success(fields: dict[str, str] | None = None, body: bytes = b"") -> Remoting
 
 def answer(reply: RemotingCommand, opaque: int, serialize_type: int) -> RemotingCommand:
     """Make a command, in place, the response to a request with this opaque and header encoding."""
-    header = reply.header
-    header["opaque"] = opaque
-    header["flag"] |= RESPONSE_FLAG
+    if not reply.flag & RESPONSE_FLAG:
+        reply.flag |= RESPONSE_FLAG
+        reply.header["flag"] = reply.flag
+    reply.opaque = opaque
     reply.serialize_type = serialize_type
     return reply
 
@@ -182,21 +237,14 @@ def answer(reply: RemotingCommand, opaque: int, serialize_type: int) -> Remoting
 def decode(frame: Frame) -> RemotingCommand:
     """Decode a frame's header. Raises HeaderError."""
     serialize_type, raw, body = frame
-    if serialize_type == 0:
-        try:
-            header = _loads(raw)
-        except orjson.JSONDecodeError as error:
-            raise HeaderError(f"the header is not JSON: {error.msg}") from None
-        if type(header) is not dict:
-            raise HeaderError("the header is not a JSON object")
-    else:
-        header = _decode_binary(raw)
+    header: dict[str, Any] = _load(raw) if serialize_type == 0 else _decode_binary(raw)
     opaque, code, flag = header.get("opaque"), header.get("code"), header.get("flag", 0)
     if type(opaque) is not int or not _MIN_INT <= opaque <= _MAX_INT:
         raise HeaderError("the header has no valid opaque")
     if type(flag) is not int:
         raise HeaderError("the header's flag is not a number")
-    header["flag"] = flag
+    if flag == 0:
+        header["flag"] = 0
     if type(code) is not int:
         raise _answerable_error("the header has no valid code", opaque, flag)
     request = not flag & RESPONSE_FLAG
@@ -208,24 +256,53 @@ def decode(frame: Frame) -> RemotingCommand:
         or type(header.get("serializeTypeCurrentRPC", "")) is not str
     ):
         _drop_unknown(header)
-    fields = header.get("extFields")
-    if fields is None:
+    found = header.get("extFields")
+    if found is None:
         # The header refers to the same dict, so that a field that is set later is written.
-        header["extFields"] = fields = {}
-    elif type(fields) is not dict:
+        header["extFields"] = found = {}
+    elif type(found) is not dict:
         raise _answerable_error("the header's extFields are not an object", opaque, flag)
-    elif request and len(fields) > MAX_EXT_FIELDS:
-        raise _answerable_error(f"more than {MAX_EXT_FIELDS} ext fields in a request", opaque, flag)
-    elif request and fields and set(map(type, fields.values())) != _STR:
-        # Clients, unlike servers, may write other types than strings.
-        try:
-            header["extFields"] = fields = _strings(fields)
-        except orjson.JSONEncodeError:
-            raise _answerable_error("an ext field is nested too deeply", opaque, flag) from None
-    command = RemotingCommand(header, fields, body, serialize_type, code, flag)
+    fields: dict[str, str] = found
+    if request and fields:
+        if len(fields) > MAX_EXT_FIELDS:
+            raise _answerable_error(f"more than {MAX_EXT_FIELDS} ext fields in a request", opaque, flag)
+        if not _are_strings(found):
+            # Clients, unlike servers, may write other types than strings.
+            try:
+                header["extFields"] = fields = _strings(fields)
+            except orjson.JSONEncodeError:
+                raise _answerable_error("an ext field is nested too deeply", opaque, flag) from None
+    command = RemotingCommand(header, fields, body, serialize_type, opaque, code, flag)
     if request:
         command.memory += _HEADER_MEMORY + _HEADER_MEMORY_FACTOR * len(raw)
     return command
+
+
+def decode_from_server(frame: Frame) -> RemotingCommand:
+    """Decode a frame from a broker or name server; a response's header only when it is needed. Raises HeaderError.
+
+    Most responses are only passed on. Servers, unlike clients, write no keys twice or escaped.
+    """
+    serialize_type, raw, body = frame
+    found = _match_response(raw) if serialize_type == 0 else None
+    if found is None:
+        return decode(frame)
+    opaque: bytes = found[2]
+    command = RemotingCommand(None, None, body, 0, int(opaque), int(found[1]), RESPONSE_FLAG)
+    command._raw = raw
+    command._opaque_start = start = found.start(2)
+    command._opaque_end = start + len(opaque)
+    return command
+
+
+def _load(raw: bytes) -> dict[str, Any]:
+    try:
+        header = _loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise HeaderError(f"the header is not JSON: {error.msg}") from None
+    if type(header) is not dict:
+        raise HeaderError("the header is not a JSON object")
+    return header
 
 
 def _drop_unknown(header: dict[str, Any]) -> None:
@@ -238,6 +315,14 @@ def _drop_unknown(header: dict[str, Any]) -> None:
 def _answerable_error(message: str, opaque: int, flag: int) -> HeaderError:
     """Return an error that can be sent in response to a request."""
     return HeaderError(message, None if flag & RESPONSE_FLAG else opaque, bool(flag & ONEWAY_FLAG))
+
+
+def _are_strings(fields: dict[str, object]) -> bool:
+    # A generator would cost more.
+    for value in fields.values():  # noqa: SIM110
+        if type(value) is not str:
+            return False
+    return True
 
 
 def _strings(fields: dict[str, Any]) -> dict[str, str]:
@@ -311,7 +396,7 @@ def _encode_binary(command: RemotingCommand) -> bytes:
             (header["code"] & 0xFFFF).to_bytes(2, "big"),
             _LANGUAGE_CODES.get(command.language, LanguageCode.OTHER.value).to_bytes(1, "big"),
             (command.version & 0xFFFF).to_bytes(2, "big"),
-            header["opaque"].to_bytes(4, "big", signed=True),
+            command.opaque.to_bytes(4, "big", signed=True),
             (header["flag"] & 0xFFFFFFFF).to_bytes(4, "big"),
             len(remark).to_bytes(4, "big"),
             remark,

@@ -19,18 +19,21 @@ from remoting.close_cause import CloseCause
 from remoting.codes import ONEWAY_FLAG, RESPONSE_FLAG, SerializeType
 from remoting.command import RemotingCommand
 from remoting.compilation import mypyc_attr
-from remoting.errors import ConnectionLost, FrameError, HeaderError, InvalidRequest, RemotingError
+from remoting.errors import ConnectionLost, FrameError, HeaderError, InvalidRequest, RemotingError, RequestTimeout
 from remoting.flow_control import DEFAULT_LIMITS, FlowControl, Limits, Progress
 from remoting.frame import MAX_FRAME, Frame, FrameDecoder
 from remoting.memory_watch import LARGE
 from remoting.outcomes import error_response, is_large, response_of
-from remoting.pending_request import LOOK_SECONDS, LostHandler, PendingRequest
+from remoting.pending_request import LostHandler, PendingRequest
 from remoting.tasks import isolated
 from remoting.timeout_wheel import TimeoutWheel
 
 _log = logging.getLogger("gantry.remoting")
 
 _JSON: Final = int(SerializeType.JSON)
+# Seconds between looks whether the futures of requests are done without a response, as those of long polls whose
+# clients have gone. A callback of the future would cost each poll more.
+_LOOK_SECONDS: Final = 10.0
 
 # The share of connections that take no turns.
 _UNSHARED: Final = Share(Source(None))
@@ -57,6 +60,8 @@ class RemotingConnection(FlowControl):
         "_backlogged",
         "_decoder",
         "_held",
+        "_look_at",
+        "_of_server",
         "_opaque",
         "_out",
         "_pending",
@@ -71,7 +76,6 @@ class RemotingConnection(FlowControl):
         "name",
         "on_close",
         "opened_at",
-        "peer",
         "read_at",
         "received_bytes",
         "requests",
@@ -93,7 +97,8 @@ class RemotingConnection(FlowControl):
         super().__init__(wheel, limits)
         self.handler = handler
         self.on_close = on_close
-        self.peer = peer
+        # A server's connection reads responses, and requests that brokers push.
+        self._of_server = peer is None
         self.name = name or str(peer and peer.address)
         self.cause: CloseCause | None = None
         self.opened_at = self.read_at = self.loop.time()
@@ -116,6 +121,8 @@ class RemotingConnection(FlowControl):
         self._waiting = False  # whether a turn to process them is scheduled
         self._pending: dict[int, PendingRequest] = {}
         self._opaque = 0
+        # When the requests without a response are looked at next; infinite if there are none.
+        self._look_at = math.inf
         self._out: list[bytes] = []
 
     @property
@@ -182,7 +189,8 @@ class RemotingConnection(FlowControl):
         isolated(self.on_close, self)
         pending, self._pending = self._pending, {}
         for request in pending.values():
-            self._lose(request)
+            if request.command is not None and request.future is not None:
+                self._lose(request.command, request.future, request.lost)
 
     def _count_unfinished(self) -> None:
         """Update the share of this connection in the bytes of unfinished requests."""
@@ -290,7 +298,7 @@ class RemotingConnection(FlowControl):
 
     def _receive(self, frame: Frame) -> None:
         try:
-            command = commands.decode(frame)
+            command = commands.decode_from_server(frame) if self._of_server else commands.decode(frame)
         except HeaderError as error:
             if error.opaque is None:
                 self._protocol_error(error, frame[1])
@@ -302,10 +310,10 @@ class RemotingConnection(FlowControl):
             return
         if command.flag & RESPONSE_FLAG:
             self.answers += 1
-            request = self._pending.pop(command.header["opaque"], None)
+            request = self._pending.pop(command.opaque, None)
             # None: the request timed out before.
-            future = None if request is None else request.end()
-            if future is not None:
+            future = None if request is None else request.future
+            if future is not None and not future.done():
                 future.set_result(command)
         else:
             self._serve(command, command.memory)
@@ -313,7 +321,7 @@ class RemotingConnection(FlowControl):
     def _serve(self, command: RemotingCommand, size: int) -> None:
         self.requests += 1
         # Read now, because forwarding overwrites the command's opaque and encoding.
-        opaque, serialize_type, oneway = command.header["opaque"], command.serialize_type, command.flag & ONEWAY_FLAG
+        opaque, serialize_type, oneway = command.opaque, command.serialize_type, command.flag & ONEWAY_FLAG
         try:
             reply = self.handler(self, command)
         except RemotingError as error:
@@ -387,30 +395,28 @@ class RemotingConnection(FlowControl):
         """
         if future is None:
             future = self.loop.create_future()
-        command.header["opaque"] = opaque = self._next_opaque()
+        command.opaque = opaque = self._next_opaque()
         # Codes over 32767 do not fit the binary header.
         command.serialize_type = _JSON
-        pending = PendingRequest(self, command, future, lost, timeout, self._wheel)
         if self.closed:
-            self._lose(pending)
+            self._lose(command, future, lost)
             return future
         header = command.encode()
         if len(header) + len(command.body) > MAX_FRAME:
             # The peer would close the connection, with all other requests on it.
-            pending.end()
             future.set_exception(InvalidRequest(f"a request of more than {MAX_FRAME} bytes cannot be sent"))
             return future
-        self._pending[opaque] = pending
-        if timeout > LOOK_SECONDS:
-            pending.schedule(timeout)
-        else:
-            self._wheel.add(pending, timeout)
+        now = self._wheel.now()
+        self._pending[opaque] = PendingRequest(command, future, lost, now + timeout, timeout)
+        wait = timeout if timeout < _LOOK_SECONDS else _LOOK_SECONDS
+        if now + wait < self._look_at:
+            self._look_in(wait, now)
         self._write(header, command.body)
         return future
 
     def oneway(self, command: RemotingCommand) -> None:
         """Send a request without a response. Drop it if the connection is closed or the request is too large."""
-        command.header["opaque"] = self._next_opaque()
+        command.opaque = self._next_opaque()
         command.flag |= ONEWAY_FLAG
         command.header["flag"] = command.flag
         command.serialize_type = _JSON
@@ -422,10 +428,34 @@ class RemotingConnection(FlowControl):
         else:
             self._write(header, command.body)
 
-    def expire_request(self, opaque: int, timeout: float) -> None:
-        """Forget a request that had no response within `timeout` seconds."""
-        self._pending.pop(opaque, None)
-        self.on_request_timeout(timeout)
+    def _look_in(self, seconds: float, now: float) -> None:
+        self._look_at = now + seconds
+        self._wheel.add(_PendingRequests(self), seconds)
+
+    def expire_requests(self) -> None:
+        """Fail the requests whose deadlines have passed with RequestTimeout; called by the timeout wheel.
+
+        A request is not an entry of the wheel: entries stay there for seconds, and most requests for milliseconds.
+        """
+        now = self._wheel.now()
+        if self.closed or now < self._look_at:
+            # Another look is scheduled.
+            return
+        next_look = now + _LOOK_SECONDS
+        for opaque, pending in list(self._pending.items()):
+            if pending.deadline <= now:
+                del self._pending[opaque]
+                command, future = pending.command, pending.future
+                if command is not None and future is not None and not future.done():
+                    text = f"{self.name} did not answer request {command.code} in time"
+                    future.set_exception(RequestTimeout(text))
+                self.on_request_timeout(pending.timeout)
+            else:
+                pending.release_if_done()
+                next_look = min(next_look, pending.deadline)
+        self._look_at = math.inf
+        if self._pending:
+            self._look_in(next_look - now, now)
 
     def on_request_timeout(self, timeout: float) -> None:
         """Handle that a request had no response within `timeout` seconds; for subclasses."""
@@ -437,10 +467,10 @@ class RemotingConnection(FlowControl):
         self._opaque = opaque + 1 & 0x7FFFFFFF
         return opaque
 
-    def _lose(self, pending: PendingRequest) -> None:
-        command, lost = pending.command, pending.lost
-        future = pending.end()
-        if future is None or command is None:
+    def _lose(
+        self, command: RemotingCommand, future: "asyncio.Future[RemotingCommand]", lost: LostHandler | None
+    ) -> None:
+        if future.done():
             return
         if lost is not None:
             try:
@@ -511,3 +541,15 @@ class RemotingConnection(FlowControl):
         """Close the connection at once and release its memory, of which the process has too little."""
         self.abort(CloseCause.OVERLOAD)
         self._discard_requests()
+
+
+class _PendingRequests:
+    """Entry of the timeout wheel that looks for requests without a response."""
+
+    __slots__ = ("_connection",)
+
+    def __init__(self, connection: RemotingConnection) -> None:
+        self._connection = connection
+
+    def expire(self) -> None:
+        self._connection.expire_requests()

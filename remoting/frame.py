@@ -15,13 +15,15 @@ MAX_FRAME: Final = 16 * 1024 * 1024
 # Maximum size of a header. Properties may have 32 KiB, all other fields are short, and decoding multiplies the memory.
 MAX_HEADER: Final = 256 * 1024
 _PREFIX: Final = 8
+# Bytes of the length field, and of the type and the header length after it.
+_LENGTH: Final = 4
 
 
 # Serialize type (0 or 1), header, body. A tuple for speed: each forwarded request has two frames.
 Frame = tuple[int, bytes, bytes]
 
-_unpack_prefix = struct.Struct(">II").unpack_from
-_pack_prefix = struct.Struct(">II").pack
+_unpack_prefix: Final = struct.Struct(">II").unpack_from
+_pack_prefix: Final = struct.Struct(">II").pack
 # The second word of a prefix is below this if its first byte is a valid serialize type.
 _SERIALIZE_TYPE_LIMIT: Final = 2 << 24
 
@@ -64,25 +66,31 @@ class FrameDecoder:
     def _split(self, data: bytes, carried: bool = False) -> list[Frame]:
         """Return the frames in `data` and buffer the rest; `carried`: data begins with a frame that was unfinished."""
         frames: list[Frame] = []
-        start, end, max_frame = 0, len(data), self._max_frame
+        start, end, max_length = 0, len(data), self._max_frame - _LENGTH
+        # Typed, because the values of a struct are not.
+        length: int
+        mark: int
         while end - start >= _PREFIX:
             length, mark = _unpack_prefix(data, start)
+            stop = start + _LENGTH + length
             header_length = mark & 0xFFFFFF
             # A negative Java int is read as a very large length.
             if (
-                length + 4 > max_frame
+                length > max_length
                 or mark >= _SERIALIZE_TYPE_LIMIT
-                or header_length > length - 4
+                or header_length > length - _LENGTH
                 or header_length > MAX_HEADER
             ):
-                raise FrameError(_describe_error(length, mark >> 24, header_length, max_frame), frames)
-            stop = start + 4 + length
+                raise FrameError(_describe_error(length, mark >> 24, header_length, self._max_frame), frames)
             if stop > end:
                 self._missing = stop - end
                 break
-            body = start + _PREFIX + header_length
-            frames.append((mark >> 24, data[start + _PREFIX : body], data[body:stop]))
+            header = start + _PREFIX
+            body = header + header_length
+            frames.append((mark >> 24, data[header:body], data[body:stop]))
             start = stop
+            if start == end:
+                return frames
         else:
             self._missing = _PREFIX - (end - start)
         if start < end:

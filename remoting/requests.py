@@ -51,7 +51,7 @@ class RequestSpec:
         send: names of the other ext fields, if the request sends a message.
         rip55: whether RIP-55 lists the code.
         name: the code's name in metrics and logs.
-        names: the ext fields with the topic and the group.
+        names: the ext fields with the topic and the group. required_fields: `required`, for iteration.
         needs: permissions that the request needs; None for requests that no client may send.
         need_fields: the ext fields that name the resources of `needs`, of which there are two at most; "" for none.
     """
@@ -73,11 +73,13 @@ class RequestSpec:
 
     name: str = field(init=False)
     names: tuple[str, ...] = field(init=False)
+    required_fields: tuple[str, ...] = field(init=False)
     needs: Needs | None = field(init=False)
     need_fields: tuple[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", self.code.name)
+        object.__setattr__(self, "required_fields", tuple(sorted(self.required)))
         object.__setattr__(self, "names", tuple(name for name in (self.topic, self.group) if name is not None))
         needs = NEEDS.get(self.code)
         object.__setattr__(self, "needs", needs)

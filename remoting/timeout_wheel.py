@@ -1,4 +1,4 @@
-"""A timeout wheel for in-flight requests: one list operation per request instead of one timer."""
+"""A timeout wheel: one list operation per deadline instead of one timer."""
 
 import asyncio
 import logging
@@ -31,6 +31,10 @@ class TimeoutWheel:
         self._slots: dict[int, list[WheelEntry]] = {}
         # The number of the last slot that has expired.
         self._advanced = int(clock() / tick)
+
+    def now(self) -> float:
+        """Return the time of the wheel's clock, in seconds."""
+        return self._clock()
 
     def add(self, entry: WheelEntry, delay: float) -> None:
         """Expire the entry in `delay` seconds."""

@@ -27,14 +27,17 @@ def well_formed(context: Context) -> None:
     spec = context.spec
     if spec is None or spec.direction is _BROKER:
         raise UnsupportedRequest(f"request type {context.code} not supported")
-    if not spec.required <= context.fields.keys():
-        missing = ", ".join(sorted(spec.required.difference(context.fields)))
-        raise InvalidRequest(f"{spec.name} lacks the field {missing}")
+    fields = context.fields
+    for name in spec.required_fields:
+        if name not in fields:
+            missing = ", ".join(sorted(spec.required.difference(fields)))
+            raise InvalidRequest(f"{spec.name} lacks the field {missing}")
     if spec.poll is not None and context.size > _MAX_POLL_BODY:
         raise InvalidRequest(f"{spec.name} has a body of {context.size} bytes; at most {_MAX_POLL_BODY} are allowed")
     for name in spec.names:
-        if len(context.fields.get(name, "")) > MAX_NAME_LENGTH:
-            length = len(context.fields[name])
+        value = fields.get(name)
+        if value is not None and len(value) > MAX_NAME_LENGTH:
+            length = len(value)
             raise InvalidRequest(f"the field {name} of {length} characters is over the limit of {MAX_NAME_LENGTH}")
 
 
@@ -76,8 +79,9 @@ class Drain:
         self._polls: set[asyncio.Future[RemotingCommand]] = set()
 
     def check(self, context: Context) -> None:
+        """Reject a request while the replica drains, if its client can take it elsewhere."""
         command = context.command
-        if self.draining and accepts_go_away(context) and not command.is_oneway and context.code not in _ALWAYS_SERVED:
+        if accepts_go_away(context) and not command.is_oneway and context.code not in _ALWAYS_SERVED:
             raise GoAway(_REMARK)
 
     def watch(self, poll: "asyncio.Future[RemotingCommand]") -> None:
@@ -127,10 +131,6 @@ class Budget:
         self.limit: float = math.inf if limit is None else limit
         self.used = 0
         self.on_full: Callable[[Context], None] = self.reject
-
-    def check(self, context: Context) -> None:
-        if self.used > self.limit:
-            self.on_full(context)
 
     def reject(self, _: Context) -> None:
         """Raise Overloaded."""

@@ -85,7 +85,7 @@ class Messaging:
         self.active_requests = 0
         self._handlers = handlers
         self._forward = forward
-        self._checks: tuple[Check, ...] = (*checks, self.budget.check, self.drain.check)
+        self._checks = tuple(checks)
         # Wraps the handling of all requests while traffic rules are active.
         self.gate: Gate | None = None
         # Signs requests to brokers, if Gantry has credentials.
@@ -110,6 +110,10 @@ class Messaging:
         try:
             for check in self._checks:
                 check(context)
+            if self.budget.used > self.budget.limit:
+                self.budget.on_full(context)
+            if self.drain.draining:
+                self.drain.check(context)
             if entrance is not None:
                 serve = entrance.serve
                 handling = serve(context) if self.gate is None else self.gate(context, serve)

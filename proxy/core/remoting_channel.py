@@ -8,6 +8,7 @@ from proxy.core.channel import ChannelProtocol, Identity, Session
 from proxy.core.context import REQUEST_MEMORY
 from proxy.core.principal import UNAUTHENTICATED
 from remoting.codes import version_text
+from remoting.compilation import mypyc_attr
 from remoting.connection import Handler, RemotingConnection
 from remoting.errors import RemotingError
 from remoting.flow_control import Limits
@@ -17,19 +18,14 @@ from remoting.timeout_wheel import TimeoutWheel
 _EXPECTED_MEMORY = 512
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class RemotingChannel(RemotingConnection):
     """A client's remoting connection with the core's session."""
 
-    __slots__ = ("on_protocol_error", "principal", "session")
-
-    protocol: ChannelProtocol = "remoting"
-    observed = True
-    supports_go_away = True
-    producers_represented = False
-    leave_cause = "unregistered"
-    signs = True
-
-    peer: Peer
+    __slots__ = (
+        *("leave_cause", "observed", "on_protocol_error", "peer", "principal", "producers_represented", "protocol"),
+        *("session", "signs", "supports_go_away"),
+    )
 
     def __init__(
         self,
@@ -41,6 +37,13 @@ class RemotingChannel(RemotingConnection):
         turns: FairTurns | None = None,
     ) -> None:
         super().__init__(wheel, handler, on_close, peer, limits=limits, turns=turns)
+        self.peer = peer
+        self.protocol: ChannelProtocol = "remoting"
+        self.observed = True
+        self.supports_go_away = True
+        self.producers_represented = False
+        self.leave_cause = "unregistered"
+        self.signs = True
         self.session = Session(str(peer.address))
         self.principal = UNAUTHENTICATED
         # Called with the peer, the reason and the bytes of a frame that cannot be decoded.
@@ -70,6 +73,7 @@ class RemotingChannel(RemotingConnection):
         return Identity(session.client_id, session.language or None, version)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class BrokerChannel(RemotingChannel):
     """A client that is connected to the embedded broker itself, such as another replica, which has no use for GO_AWAY.
 
@@ -78,4 +82,14 @@ class BrokerChannel(RemotingChannel):
 
     __slots__ = ()
 
-    supports_go_away = False
+    def __init__(
+        self,
+        wheel: TimeoutWheel,
+        handler: Handler,
+        on_close: Callable[[RemotingConnection], None],
+        peer: Peer,
+        limits: Limits,
+        turns: FairTurns | None = None,
+    ) -> None:
+        super().__init__(wheel, handler, on_close, peer, limits, turns)
+        self.supports_go_away = False

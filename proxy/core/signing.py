@@ -47,7 +47,7 @@ class Signer:
             self._sign(command)
 
     def _sign(self, command: RemotingCommand) -> None:
-        command.fields = command.header["extFields"] = dict(command.fields)
+        command.set_fields(dict(command.fields))
         if self._credentials is not None:
             sign(command, self._credentials)
         else:

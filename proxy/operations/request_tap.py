@@ -82,6 +82,7 @@ class Watcher:
             self.dropped += 1
             self.unreported += 1
             return False
+        observation.complete()
         self._waiting.append(observation)
         self._notify()
         return True

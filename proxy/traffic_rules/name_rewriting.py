@@ -252,7 +252,7 @@ class NameRewriting:
         except ForeignName:
             raise ConsumerNotOnline("the request names topics or groups outside the client's namespace") from None
         header = {**command.header, "extFields": fields}
-        return RemotingCommand(header, fields, body, command.serialize_type, command.code, command.flag)
+        return RemotingCommand(header, fields, body, command.serialize_type, command.opaque, command.code, command.flag)
 
     def rewrite_push_reply(self, code: int, reply: Reply) -> None:
         """Replace the names in the client's reply to a push by the brokers': done callback of the reply."""

@@ -97,10 +97,11 @@ class Broker:
 
 
 def _halves(fields: dict[str, str], body: bytes) -> tuple[bytes, bytes, bytes]:
-    header = {"code": 0, "flag": 1, "language": "JAVA", "version": 493, "extFields": fields, "opaque": 0}
-    raw = orjson.dumps(header)
-    assert raw.endswith(b'"opaque":0}')
-    return raw[:-2], b"}", body
+    # In the order of Java's serializer.
+    header = {"code": 0, "extFields": fields, "flag": 1, "language": "JAVA", "opaque": 0}
+    raw = orjson.dumps({**header, "serializeTypeCurrentRPC": "JSON", "version": 493})
+    place = raw.index(b"0,", raw.index(b'"opaque"'))
+    return raw[:place], raw[place + 1 :], body
 
 
 class Operation:

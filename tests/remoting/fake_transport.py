@@ -115,7 +115,7 @@ async def run_ready() -> None:
 def peer_request(opaque: int, body: bytes = b"", serialize_type: int = 0, oneway: bool = False) -> RemotingCommand:
     """Return a request of the peer."""
     command = commands.request(RequestCode.HEART_BEAT, body=body, oneway=oneway)
-    command.header["opaque"] = opaque
+    command.opaque = opaque
     command.serialize_type = serialize_type
     return command
 

@@ -35,6 +35,7 @@ COMMANDS = st.builds(
     st.binary(max_size=20),
     st.integers(0, 1),
     # Compiled classes have no signature to infer these from.
+    opaque=INT32,
     code=INT32,
     flag=INT32,
 )
@@ -159,7 +160,7 @@ def test_other_negative_codes_are_kept() -> None:
 
 @given(COMMANDS)
 def test_encode_then_decode_returns_the_same_command(command: RemotingCommand) -> None:
-    command.header["extFields"] = command.fields
+    command.header.update(extFields=command.fields, opaque=command.opaque)
     again = read(command.encode() + command.body)
     assert (again.header, again.fields) == (command.header, command.fields)
     assert (again.body, again.serialize_type) == (command.body, command.serialize_type)

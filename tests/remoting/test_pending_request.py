@@ -7,12 +7,12 @@ import pytest
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
+from remoting.connection import _LOOK_SECONDS as LOOK_SECONDS
 from remoting.errors import (
     InvalidRequest,
     RequestTimeout,
 )
 from remoting.frame import MAX_FRAME
-from remoting.pending_request import LOOK_SECONDS
 from tests.remoting.fake_transport import Side, peer_response, run_ready, send_request
 
 pytestmark = pytest.mark.anyio
@@ -124,14 +124,6 @@ async def test_a_cancelled_request_stays_cancelled_when_the_connection_is_lost()
     future.cancel()
     side.connection.connection_lost(None)
     assert future.cancelled()
-
-
-async def test_a_response_to_an_expired_request_is_ignored() -> None:
-    side = Side()
-    future = send_request(side)
-    side.connection.expire_request(0, 1.0)
-    side.receive(peer_response(0))
-    assert not future.done()
 
 
 async def test_request_completes_the_given_future() -> None:

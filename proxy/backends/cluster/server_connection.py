@@ -9,12 +9,12 @@ from collections.abc import Callable
 from protocol_negotiation import handshake_failure
 from protocol_negotiation.peer import HostPort
 from protocol_negotiation.tls_client import ClientTlsSource
+from proxy.backends.cluster.upstream import Upstream
 from proxy.observability.metrics.upstream import UpstreamCounts
 from remoting.close_cause import CloseCause
 from remoting.command import RemotingCommand
 from remoting.connection import Handler, RemotingConnection
 from remoting.errors import ServiceUnavailable
-from remoting.flow_control import Limits
 from remoting.pending_request import LostHandler
 from remoting.timeout_wheel import TimeoutWheel
 
@@ -24,32 +24,6 @@ Reply = asyncio.Future[RemotingCommand]
 
 # Maximum number of requests that wait for a connection; further oneway requests are dropped.
 _MAX_WAITING = 10_000
-
-# Many clients' requests share the connection, so the limits of a single client do not apply.
-_LIMITS = Limits(requests=1_000_000, polls=1_000_000, request_bytes=2**40, hard_buffer=2**40)
-
-
-class Upstream(RemotingConnection):
-    """The client side of a connection to a server.
-
-    Replies are read even while requests wait to be written: a broker that cannot write also stops reading, so both
-    sides would wait for each other. A connection without received bytes during a request's whole timeout is aborted
-    with all of its requests.
-    """
-
-    __slots__ = ()
-
-    def pause_writing(self) -> None:
-        self.congested = True
-
-    def resume_writing(self) -> None:
-        self.congested = False
-        self.resume_sources()
-
-    def on_request_timeout(self, timeout: float) -> None:
-        if self.loop.time() - self.read_at >= timeout and not self.closed:
-            _log.warning("closing the connection to %s: no bytes received for %.0f s", self.name, timeout)
-            self.abort(CloseCause.UNRESPONSIVE)
 
 
 class ServerConnection:
@@ -165,7 +139,7 @@ class ServerConnection:
         loop, address, tls = asyncio.get_running_loop(), self._dialled, self._tls
 
         def upstream() -> Upstream:
-            return Upstream(self._wheel, self._handler, self._lost, name=self.address, limits=_LIMITS)
+            return Upstream(self._wheel, self._handler, self._lost, self.address)
 
         async with asyncio.timeout(self._connect_timeout):
             if address.is_unix:

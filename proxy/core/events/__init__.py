@@ -9,6 +9,7 @@ from typing import Any, Final, ParamSpec
 
 from protocol_negotiation.peer import Peer
 from proxy.core.channel import UNIDENTIFIED, Channel, ChannelProtocol, Identity
+from remoting.compilation import mypyc_attr
 from remoting.requests import REQUESTS
 
 _log = logging.getLogger("gantry.messaging")
@@ -24,6 +25,7 @@ LONG_POLLS: Final = frozenset(spec.name for spec in REQUESTS.values() if spec.po
 }
 
 
+@mypyc_attr(acyclic=True)
 class Observation:
     """One answered request.
 
@@ -34,9 +36,16 @@ class Observation:
     sent, delivered or acknowledged. bytes_in, bytes_out: sizes of bodies. started: in seconds of `time.monotonic`.
     seconds: latency; broker_seconds: the brokers' part of it. attempt: the highest delivery attempt in the reply.
     delay_ms: the requested delivery delay. trace_id: set if the request is sampled.
+
+    Queue, key and delay are read from the request when an observer asks for the first one of them (`defer`).
     """
 
     __slots__ = (
+        "_delay_ms",
+        "_key",
+        "_queue",
+        "_read",
+        "_request",
         "attempt",
         "broker",
         "broker_seconds",
@@ -44,14 +53,11 @@ class Observation:
         "bytes_out",
         "channel",
         "code",
-        "delay_ms",
         "group",
-        "key",
         "messages",
         "ok",
         "peer",
         "protocol",
-        "queue",
         "response",
         "seconds",
         "started",
@@ -81,15 +87,55 @@ class Observation:
         self.topic: str | None = None
         self.group: str | None = None
         self.broker: str | None = None
-        self.queue: int | None = None
         self.messages = 0
         self.bytes_in = 0
         self.bytes_out = 0
         self.broker_seconds: float | None = None
         self.attempt: int | None = None
-        self.delay_ms: int | None = None
-        self.key: str | None = None
         self.trace_id: str | None = None
+        self._queue: int | None = None
+        self._key: str | None = None
+        self._delay_ms: int | None = None
+        self._read: Callable[[Observation, Any], None] | None = None
+        self._request: object = None
+
+    def defer(self, read: "Callable[[Observation, Any], None]", request: object) -> None:
+        """Let `read` set queue, key and delay from the request when they are needed."""
+        self._read, self._request = read, request
+
+    def complete(self) -> None:
+        """Read what is deferred, and release the request: to be called before the observation is kept."""
+        read = self._read
+        if read is not None:
+            request, self._read, self._request = self._request, None, None
+            read(self, request)
+
+    @property
+    def queue(self) -> int | None:
+        self.complete()
+        return self._queue
+
+    @queue.setter
+    def queue(self, queue: int | None) -> None:
+        self._queue = queue
+
+    @property
+    def key(self) -> str | None:
+        self.complete()
+        return self._key
+
+    @key.setter
+    def key(self, key: str | None) -> None:
+        self._key = key
+
+    @property
+    def delay_ms(self) -> int | None:
+        self.complete()
+        return self._delay_ms
+
+    @delay_ms.setter
+    def delay_ms(self, delay_ms: int | None) -> None:
+        self._delay_ms = delay_ms
 
 
 # Called on the event loop for every request: must be fast and must not block.

@@ -55,56 +55,48 @@ def of_request(context: Context, response: int, reply: RemotingCommand | None, n
 
     `reply` is None for oneway requests and errors. `now` is in seconds of `time.monotonic`.
     """
-    channel, spec = context.channel, context.spec
+    channel, spec, command = context.channel, context.spec, context.command
     session = channel.session
     if not session.language:
         # Replaced by the first heartbeat's; some clients send other requests before it.
-        session.language, session.version = context.command.language, context.command.version
+        session.language, session.version = command.language, command.version
     started = context.started
-    observation = Observation(
-        "remoting",
-        _UNKNOWN if spec is None else spec.name,
-        response,
-        response in _OK,
-        channel.peer,
-        channel,
-        started,
-        now - started,
-    )
+    ok = response in _OK
+    name = _UNKNOWN if spec is None else spec.name
+    observation = Observation("remoting", name, response, ok, channel.peer, channel, started, now - started)
     observation.bytes_in = context.size
     if context.sent is not None:
         observation.broker_seconds = now - context.sent
         observation.broker = context.broker
     if reply is not None:
         observation.bytes_out = len(reply.body)
-    observation.trace_id = context.command.trace_id
-    if spec is not None:
-        fields = context.fields
-        if spec.topic is not None and (topic := fields.get(spec.topic)) is not None:
-            observation.topic = topic[:MAX_NAME_LENGTH]
-        if spec.group is not None and (group := fields.get(spec.group)) is not None:
-            observation.group = group[:MAX_NAME_LENGTH]
-        read = _READERS.get(spec.code)
+    observation.trace_id = command.trace_id
+    if spec is None:
+        return observation
+    code, fields = context.code, context.fields
+    if spec.topic is not None and (topic := fields.get(spec.topic)) is not None:
+        observation.topic = topic if len(topic) <= MAX_NAME_LENGTH else topic[:MAX_NAME_LENGTH]
+    if spec.group is not None and (group := fields.get(spec.group)) is not None:
+        observation.group = group if len(group) <= MAX_NAME_LENGTH else group[:MAX_NAME_LENGTH]
+    details = _DETAILS.get(code)
+    if details is not None:
+        observation.defer(details, context)
+    if code in _ONE_MESSAGE:
+        observation.messages = 1
+    else:
+        read = _READERS.get(code)
         if read is not None:
             read(observation, context, reply)
-            if not observation.ok and response not in STORED:
-                observation.messages = 0
+    if not ok and response not in STORED:
+        observation.messages = 0
     return observation
 
 
-def _read_send(observation: Observation, context: Context, _: RemotingCommand | None) -> None:
-    names = SEND_FIELD_NAMES[context.code]
-    _set_queue(observation, context.fields.get(names.queue_id))
-    _set_message(observation, context.fields.get(names.properties, ""))
-
-
 def _read_batch(observation: Observation, context: Context, _: RemotingCommand | None) -> None:
-    _set_queue(observation, context.fields.get(SEND_FIELD_NAMES[context.code].queue_id))
     observation.messages = count(context.command.body)
 
 
 def _read_pull(observation: Observation, context: Context, reply: RemotingCommand | None) -> None:
-    _set_queue(observation, context.fields.get("queueId"))
     if reply is not None and observation.response == _SUCCESS:
         observation.messages = count(reply.body)
         # A pulling consumer's retries come from its retry topic; other topics deliver for the first time.
@@ -115,7 +107,6 @@ def _read_pull(observation: Observation, context: Context, reply: RemotingComman
 
 
 def _read_pop(observation: Observation, context: Context, reply: RemotingCommand | None) -> None:
-    _set_queue(observation, context.fields.get("queueId"))
     if reply is not None and observation.response == _SUCCESS:
         # A pop also returns messages of the retry topic.
         observation.messages = count(reply.body)
@@ -131,11 +122,6 @@ def _ordered_attempt(order: str) -> int:
     return 1 + max((int(count) for count in counts if count.isdecimal() and len(count) <= _MAX_DIGITS), default=0)
 
 
-def _read_ack(observation: Observation, context: Context, _: RemotingCommand | None) -> None:
-    _set_queue(observation, context.fields.get("queueId"))
-    observation.messages = 1
-
-
 def _read_batch_ack(observation: Observation, context: Context, _: RemotingCommand | None) -> None:
     try:
         body = BatchAckBody.decode(context.command.body)
@@ -146,32 +132,58 @@ def _read_batch_ack(observation: Observation, context: Context, _: RemotingComma
         observation.messages += ack.bits.bit_count()
 
 
-def _read_queue(observation: Observation, context: Context, _: RemotingCommand | None) -> None:
-    _set_queue(observation, context.fields.get("queueId"))
-
-
+# The codes whose replies or bodies tell the number of messages.
 _READERS: Final[dict[int, Callable[[Observation, Context, RemotingCommand | None], None]]] = {
-    RequestCode.SEND_MESSAGE: _read_send,
-    RequestCode.SEND_MESSAGE_V2: _read_send,
     RequestCode.SEND_BATCH_MESSAGE: _read_batch,
-    RequestCode.SEND_REPLY_MESSAGE: _read_send,
-    RequestCode.SEND_REPLY_MESSAGE_V2: _read_send,
-    RequestCode.CONSUMER_SEND_MSG_BACK: _read_ack,
     RequestCode.PULL_MESSAGE: _read_pull,
     RequestCode.LITE_PULL_MESSAGE: _read_pull,
     RequestCode.POP_MESSAGE: _read_pop,
     RequestCode.POP_LITE_MESSAGE: _read_pop,
     RequestCode.PEEK_MESSAGE: _read_pull,
-    RequestCode.ACK_MESSAGE: _read_ack,
-    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _read_ack,
     RequestCode.BATCH_ACK_MESSAGE: _read_batch_ack,
-    RequestCode.QUERY_CONSUMER_OFFSET: _read_queue,
-    RequestCode.UPDATE_CONSUMER_OFFSET: _read_queue,
-    RequestCode.GET_MAX_OFFSET: _read_queue,
-    RequestCode.GET_MIN_OFFSET: _read_queue,
-    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: _read_queue,
-    RequestCode.GET_EARLIEST_MSG_STORETIME: _read_queue,
 }
+# The codes of requests that are about one message.
+_ONE_MESSAGE: Final = frozenset(
+    map(
+        int,
+        (
+            RequestCode.SEND_MESSAGE,
+            RequestCode.SEND_MESSAGE_V2,
+            RequestCode.SEND_REPLY_MESSAGE,
+            RequestCode.SEND_REPLY_MESSAGE_V2,
+            RequestCode.CONSUMER_SEND_MSG_BACK,
+            RequestCode.ACK_MESSAGE,
+            RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+        ),
+    )
+)
+
+
+# Queue, key and delay: read only if an observer asks for them.
+
+
+def _read_sent(observation: Observation, context: Context) -> None:
+    """Read queue, key and delay of a sent message."""
+    names = SEND_FIELD_NAMES[context.code]
+    _set_queue(observation, context.fields.get(names.queue_id))
+    text = context.fields.get(names.properties, "")
+    key: str | None = None
+    if properties.KEYS in text:
+        keys = properties.get(text, properties.KEYS)
+        key = keys.split(" ", 1)[0] if keys else None
+    if key is None and properties.SHARDING_KEY in text:
+        key = properties.get(text, properties.SHARDING_KEY)
+    observation.key = None if key is None else key[:MAX_NAME_LENGTH]
+    if "DELAY" in text or properties.TIMER_DELIVER_MS in text:
+        observation.delay_ms = delay(text)
+
+
+def _read_sent_queue(observation: Observation, context: Context) -> None:
+    _set_queue(observation, context.fields.get(SEND_FIELD_NAMES[context.code].queue_id))
+
+
+def _read_queue(observation: Observation, context: Context) -> None:
+    _set_queue(observation, context.fields.get("queueId"))
 
 
 def _set_queue(observation: Observation, text: str | None) -> None:
@@ -180,17 +192,27 @@ def _set_queue(observation: Observation, text: str | None) -> None:
         observation.queue = int(text)
 
 
-def _set_message(observation: Observation, text: str) -> None:
-    """Read key and delay of a sent message from its property string."""
-    observation.messages = 1
-    if properties.KEYS in text:
-        keys = properties.get(text, properties.KEYS)
-        observation.key = keys.split(" ", 1)[0][:MAX_NAME_LENGTH] if keys else None
-    if observation.key is None and properties.SHARDING_KEY in text:
-        key = properties.get(text, properties.SHARDING_KEY)
-        observation.key = None if key is None else key[:MAX_NAME_LENGTH]
-    if "DELAY" in text or properties.TIMER_DELIVER_MS in text:
-        observation.delay_ms = delay(text)
+_DETAILS: Final[dict[int, Callable[[Observation, Context], None]]] = {
+    RequestCode.SEND_MESSAGE: _read_sent,
+    RequestCode.SEND_MESSAGE_V2: _read_sent,
+    RequestCode.SEND_REPLY_MESSAGE: _read_sent,
+    RequestCode.SEND_REPLY_MESSAGE_V2: _read_sent,
+    RequestCode.SEND_BATCH_MESSAGE: _read_sent_queue,
+    RequestCode.CONSUMER_SEND_MSG_BACK: _read_queue,
+    RequestCode.PULL_MESSAGE: _read_queue,
+    RequestCode.LITE_PULL_MESSAGE: _read_queue,
+    RequestCode.POP_MESSAGE: _read_queue,
+    RequestCode.POP_LITE_MESSAGE: _read_queue,
+    RequestCode.PEEK_MESSAGE: _read_queue,
+    RequestCode.ACK_MESSAGE: _read_queue,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _read_queue,
+    RequestCode.QUERY_CONSUMER_OFFSET: _read_queue,
+    RequestCode.UPDATE_CONSUMER_OFFSET: _read_queue,
+    RequestCode.GET_MAX_OFFSET: _read_queue,
+    RequestCode.GET_MIN_OFFSET: _read_queue,
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: _read_queue,
+    RequestCode.GET_EARLIEST_MSG_STORETIME: _read_queue,
+}
 
 
 def delay(text: str) -> int | None:
@@ -212,8 +234,8 @@ def _number(text: str | None) -> int | None:
 
 def count(body: bytes | memoryview) -> int:
     """Return the number of records in a body: stored messages or those of a batch; each begins with its size."""
-    records = position = 0
-    end = len(body)
+    records, position, end = 0, 0, len(body)
+    size: int
     while position + 4 <= end:
         (size,) = _size(body, position)
         position += size

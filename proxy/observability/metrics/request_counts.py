@@ -1,9 +1,15 @@
-"""Counts of requests: number, size and latency by protocol, code, response code and topic."""
+"""Counts of requests: number, size and latency by protocol, code, response code and topic.
+
+Latencies are collected, and sorted into the buckets of histograms when many are there or the counts are read: to sort
+many at once costs less than to search the bucket of each.
+"""
 
 import time
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable
+from operator import sub
+from typing import Final
 
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from proxy.core.events import LONG_POLLS, MAX_NAME_LENGTH, Observation
@@ -16,6 +22,8 @@ from remoting.codes import ResponseCode
 # Rows after which requests with further topics are counted under `OTHER`. Failed requests may use half of the rows, so
 # that invented names cannot displace existing topics.
 _MAX_ROWS = 10_000
+# Latencies that are collected before they are sorted into buckets.
+_BATCH: Final = 256
 # Weight of the latest response in a broker's moving average.
 _LATEST_WEIGHT = 0.05
 # Responses that say that the topic does not or cannot exist, so that its name may be invented.
@@ -42,15 +50,31 @@ class CodeTotals:
         self.seconds = 0.0
 
 
+def _count(samples: list[float], buckets: list[int]) -> float:
+    """Count samples in their buckets of `BOUNDS`; return their sum."""
+    total = sum(samples)
+    samples.sort()
+    size = len(samples)
+    counted = index = 0
+    while counted < size and index < len(BOUNDS):
+        covered = bisect_right(samples, BOUNDS[index], counted)
+        buckets[index] += covered - counted
+        counted = covered
+        index += 1
+    buckets[-1] += size - counted
+    return total
+
+
 class Cell:
     """Latencies of one protocol, code and response code.
 
-    latency, broker, queueing: counts by bucket of `BOUNDS`; with the suffix `_seconds`, sums.
+    latency, broker, queueing: counts by bucket of `BOUNDS`; with the suffix `_seconds`, sums. `fold` adds what has been
+    collected since: latencies of requests that no broker served, and of the others with the brokers' part of them.
     """
 
     __slots__ = (
         *("broker", "broker_seconds", "exemplars", "latency", "latency_seconds", "ok"),
-        *("poll", "queueing", "queueing_seconds"),
+        *("of_brokers", "of_forwarded", "of_local", "poll", "queueing", "queueing_seconds"),
     )
 
     def __init__(self, ok: bool, poll: bool) -> None:
@@ -59,6 +83,19 @@ class Cell:
         self.latency, self.broker, self.queueing = ([0] * (len(BOUNDS) + 1) for _ in range(3))
         self.latency_seconds = self.broker_seconds = self.queueing_seconds = 0.0
         self.exemplars: dict[int, tuple[str, float, float]] = {}
+        self.of_local: list[float] = []
+        self.of_forwarded: list[float] = []
+        self.of_brokers: list[float] = []
+
+    def fold(self) -> None:
+        """Add the collected latencies to the counts."""
+        local, forwarded, brokers = self.of_local, self.of_forwarded, self.of_brokers
+        if not local and not forwarded:
+            return
+        self.of_local, self.of_forwarded, self.of_brokers = [], [], []
+        self.queueing_seconds += _count(list(map(sub, forwarded, brokers)), self.queueing)
+        self.broker_seconds += _count(brokers, self.broker)
+        self.latency_seconds += _count(local + forwarded, self.latency)
 
 
 class Row:
@@ -84,15 +121,33 @@ class Row:
 class BrokerCounts:
     """Counts of the requests that one broker served.
 
-    answers: those that are not long polls. average, longest: their moving average and maximum in seconds.
+    answers: those that are not long polls. average, longest: their moving average and maximum in seconds. `fold` adds
+    the latencies that have been collected since.
     """
 
-    __slots__ = ("answers", "average", "buckets", "errors", "longest", "seconds")
+    __slots__ = ("answers", "average", "buckets", "errors", "longest", "of_answers", "of_polls", "seconds")
 
     def __init__(self) -> None:
         self.buckets = [0] * (len(BOUNDS) + 1)
         self.seconds = self.average = self.longest = 0.0
         self.errors = self.answers = 0
+        self.of_answers: list[float] = []
+        self.of_polls: list[float] = []
+
+    def fold(self) -> None:
+        """Add the collected latencies to the counts."""
+        answers, polls = self.of_answers, self.of_polls
+        if not answers and not polls:
+            return
+        self.of_answers, self.of_polls = [], []
+        if answers:
+            average = self.average if self.answers else answers[0]
+            for seconds in answers:
+                average += (seconds - average) * _LATEST_WEIGHT
+            self.average = average
+            self.answers += len(answers)
+            self.longest = max(self.longest, max(answers))
+        self.seconds += _count(answers + polls, self.buckets)
 
 
 class RequestCounts:
@@ -107,10 +162,22 @@ class RequestCounts:
         self._idle = idle
         self._clock = clock
         self.rows: dict[RowKey, Row] = {}
-        self.cells: dict[CellKey, Cell] = {}
-        self.brokers: dict[str, BrokerCounts] = {}
+        self._cells: dict[CellKey, Cell] = {}
+        self._brokers: dict[str, BrokerCounts] = {}
         self.evicted: dict[CellKey, list[int]] = {}
         self.dead_letters = DeadLetterCounts()
+
+    @property
+    def cells(self) -> dict[CellKey, Cell]:
+        for cell in self._cells.values():
+            cell.fold()
+        return self._cells
+
+    @property
+    def brokers(self) -> dict[str, BrokerCounts]:
+        for broker in self._brokers.values():
+            broker.fold()
+        return self._brokers
 
     def observe(self, observation: Observation) -> None:
         """Observer: count an answered request."""
@@ -125,32 +192,30 @@ class RequestCounts:
             row.messages += messages
             if row.groups is not None:
                 self._count_delivery(row, observation)
-        cell, seconds = row.cell, observation.seconds
-        bucket = bisect_left(BOUNDS, seconds)
-        cell.latency[bucket] += 1
-        cell.latency_seconds += seconds
+        cell, seconds, broker_seconds = row.cell, observation.seconds, observation.broker_seconds
         if observation.trace_id is not None:
-            cell.exemplars[bucket] = (observation.trace_id, seconds, time.time())
-        broker_seconds = observation.broker_seconds
-        if broker_seconds is not None:
-            bucket = bisect_left(BOUNDS, broker_seconds)
-            cell.broker[bucket] += 1
-            cell.broker_seconds += broker_seconds
-            queueing_seconds = seconds - broker_seconds
-            cell.queueing[bisect_left(BOUNDS, queueing_seconds)] += 1
-            cell.queueing_seconds += queueing_seconds
-            broker = self.brokers.get(observation.broker or "")
-            if broker is None:
-                broker = self._new_broker(observation.broker or "")
-            broker.buckets[bucket] += 1
-            broker.seconds += broker_seconds
-            if not cell.ok:
-                broker.errors += 1
-            if not cell.poll:
-                broker.average += (broker_seconds - broker.average) * (_LATEST_WEIGHT if broker.answers else 1.0)
-                broker.answers += 1
-                if broker_seconds > broker.longest:
-                    broker.longest = broker_seconds
+            cell.exemplars[bisect_left(BOUNDS, seconds)] = (observation.trace_id, seconds, time.time())
+        if broker_seconds is None:
+            samples = cell.of_local
+            samples.append(seconds)
+        else:
+            samples = cell.of_forwarded
+            samples.append(seconds)
+            cell.of_brokers.append(broker_seconds)
+            self._count_broker(cell, observation.broker or "", broker_seconds)
+        if len(samples) >= _BATCH:
+            cell.fold()
+
+    def _count_broker(self, cell: Cell, name: str, seconds: float) -> None:
+        broker = self._brokers.get(name)
+        if broker is None:
+            broker = self._new_broker(name)
+        samples = broker.of_polls if cell.poll else broker.of_answers
+        samples.append(seconds)
+        if len(samples) >= _BATCH:
+            broker.fold()
+        if not cell.ok:
+            broker.errors += 1
 
     def _count_delivery(self, row: Row, observation: Observation) -> None:
         groups = row.groups
@@ -179,16 +244,16 @@ class RequestCounts:
         key = (observation.protocol, observation.code, observation.response, topic)
         row = self.rows.get(key)
         if row is None:
-            cell = self.cells.get(key[:3])
+            cell = self._cells.get(key[:3])
             if cell is None:
-                cell = self.cells[key[:3]] = Cell(observation.ok, observation.code in LONG_POLLS)
+                cell = self._cells[key[:3]] = Cell(observation.ok, observation.code in LONG_POLLS)
             row = self.rows[key] = Row(cell, observation.code in DELIVERIES)
         return row
 
     def _new_broker(self, name: str) -> BrokerCounts:
-        if len(self.brokers) >= _MAX_ROWS or len(name) > MAX_NAME_LENGTH:
+        if len(self._brokers) >= _MAX_ROWS or len(name) > MAX_NAME_LENGTH:
             name = OTHER
-        return self.brokers.setdefault(name, BrokerCounts())
+        return self._brokers.setdefault(name, BrokerCounts())
 
     def evict_idle(self) -> None:
         """Remove the rows of topics without a request for the idle time, so that invented names do not accumulate."""
