@@ -142,9 +142,10 @@ fuzz: install
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -m hypothesis --timeout 1200
 	$(BIN)/python -m tests.fuzz.run
 
-# Known vulnerabilities of dependencies, bills of materials in build/sbom, security rules; needs the OSV database.
+# Known vulnerabilities of dependencies, bills of materials in build/sbom, security rules. The former need the OSV database,
+# that of the package index, or ADVISORIES=DIR, a clone of PyPA's advisory database.
 audit: install
-	$(BIN)/python -m tests.audit.run
+	$(BIN)/python -m tests.audit.run $(if $(ADVISORIES),--advisories $(ADVISORIES))
 
 lock: install
 	$(BIN)/uv pip compile --quiet --generate-hashes --extra dev --extra tracing --extra tokens --extra analytics --no-emit-index-url --no-emit-find-links --universal --python-version 3.11 --no-header pyproject.toml -o requirements.lock

@@ -1,26 +1,33 @@
 """Audit of the dependencies and the product's code; `make audit` runs it.
 
-- pip-audit looks up every locked dependency in the OSV database.
+- pip-audit looks up every locked dependency in the OSV database, or, if that cannot be reached, in that of the package
+  index. `--advisories DIR` names a clone of PyPA's advisory database instead.
 - CycloneDX bills of materials of the wheel and of the image go to `build/sbom`.
 - ruff's rules S (flake8-bandit) check the product's code; each exception has its reason in its line.
 
-Exit status: 0 if nothing was found, 1 if something was, 2 if a part could not run. A database that cannot be reached
-counts as the latter: nothing is known then.
+Exit status: 0 if nothing was found, 1 if something was, 2 if a part could not run. Databases that cannot be reached,
+and a clone older than `MAX_AGE` days, count as the latter. Then the packages are named that have a newer release: for
+the others no correction has been published.
 """
 
+import argparse
 import json
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from tests.audit.advisories import Advisories, AuditImpossible, Vulnerability, locked
 from tests.paths import ROOT
 
 LOCKS = ("requirements.lock", "deploy/requirements.lock", "deploy/build.lock")
 PRODUCT = ("analytics", "docs", "grpc_gateway", "protocol_negotiation", "protos", "proxy", "remoting")
+SERVICES = ("osv", "pypi")
+# Days after which a clone of the advisories is too old to be the only source.
+MAX_AGE = 30
 _SBOM = Path("build/sbom")
 # Assertions narrow types for mypy; none is a check of input.
 _ASSERTIONS = "S101"
@@ -29,34 +36,17 @@ _EXPLAINED = re.compile(r"# noqa: [^#]*\bS\d{3}\b[^#]*  # \S")
 Run = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]
 
 
-class AuditImpossible(Exception):
-    """A part of the audit could not run; the message says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Vulnerability:
-    """A known vulnerability of a locked dependency."""
-
-    package: str
-    version: str
-    id: str
-    fixed: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"{self.package} {self.version}: {self.id}, fixed in {', '.join(self.fixed) or 'no version'}"
-
-
 def run(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
     """Run a module of this environment in the project's directory."""
     return subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-def find_vulnerabilities(lock: str, execute: Run = run) -> tuple[int, list[Vulnerability]]:
+def find_vulnerabilities(lock: str, execute: Run = run, service: str = SERVICES[0]) -> tuple[int, list[Vulnerability]]:
     """Return the number of packages in a lock file and their vulnerabilities. Raises AuditImpossible."""
     done = execute(
         [
             *("pip_audit", "--requirement", lock, "--require-hashes", "--disable-pip", "--strict"),
-            *("--vulnerability-service", "osv", "--format", "json", "--progress-spinner", "off"),
+            *("--vulnerability-service", service, "--format", "json", "--progress-spinner", "off"),
         ]
     )
     try:
@@ -65,10 +55,10 @@ def find_vulnerabilities(lock: str, execute: Run = run) -> tuple[int, list[Vulne
         skipped = [item["name"] for item in packages if "skip_reason" in item]
     except (ValueError, KeyError, TypeError):
         raise AuditImpossible(
-            f"{lock}: the vulnerability database cannot be reached, or pip-audit failed: {_last_line(done.stderr)}"
+            f"{lock}: the database {service} cannot be reached, or pip-audit failed: {_last_line(done.stderr)}"
         ) from None
     if skipped or not packages:
-        raise AuditImpossible(f"{lock}: not audited: {', '.join(skipped) or 'no package was found'}")
+        raise AuditImpossible(f"{lock}: not audited by {service}: {_some(skipped) or 'no package was found'}")
     found = [_vulnerability(item, flaw) for item in packages for flaw in item["vulns"]]
     if done.returncode and not found:
         raise AuditImpossible(f"{lock}: pip-audit failed: {_last_line(done.stderr)}")
@@ -77,6 +67,34 @@ def find_vulnerabilities(lock: str, execute: Run = run) -> tuple[int, list[Vulne
 
 def _vulnerability(package: dict[str, Any], flaw: dict[str, Any]) -> Vulnerability:
     return Vulnerability(package["name"], package["version"], flaw["id"], tuple(flaw["fix_versions"]))
+
+
+def releases(execute: Run = run) -> str:
+    """Return a sentence about the newest releases of the locked packages. Raises AuditImpossible.
+
+    It is about those that are installed here: the lock has packages of other systems, too.
+    """
+    packages = locked("".join((ROOT / lock).read_text() for lock in LOCKS))
+    installed, behind = (
+        {item["name"]: item for item in _pip_list(execute, *options) if packages.get(item["name"]) == item["version"]}
+        for options in ((), ("--outdated",))
+    )
+    newer = [f"{item['name']} {item['version']} ({item['latest_version']})" for item in behind.values()]
+    return (
+        f"no correction has been published of {len(installed) - len(behind)} of {len(packages)} packages, which are at "
+        f"their newest release; {len(packages) - len(installed)} are not installed here; a newer release have "
+        f"{', '.join(newer) or 'none'}"
+    )
+
+
+def _pip_list(execute: Run, *options: str) -> list[dict[str, str]]:
+    done = execute(["uv", "pip", "list", *options, "--format", "json"])
+    _succeed(done)
+    try:
+        entries: list[dict[str, str]] = json.loads(done.stdout)
+    except ValueError:
+        raise AuditImpossible(f"uv failed: {_last_line(done.stderr)}") from None
+    return entries
 
 
 def write_sboms(execute: Run = run) -> dict[str, int]:
@@ -128,21 +146,49 @@ def _succeed(done: "subprocess.CompletedProcess[str]") -> None:
         raise AuditImpossible(f"{' '.join(done.args[2:5])} failed: {_last_line(done.stderr)}")
 
 
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
 def _last_line(text: str) -> str:
     return (text.strip().splitlines() or ["no message"])[-1]
 
 
-def main(execute: Run = run) -> int:
-    """Run all parts, print their results and a line of figures, and return the exit status."""
+def main(execute: Run = run, advisories: Path | None = None) -> int:
+    """Run all parts, print their results and a line of figures, and return the exit status.
+
+    advisories: a clone of PyPA's advisory database, in place of the databases on the network.
+    """
     findings: list[str] = []
     impossible: list[str] = []
     figures: list[str] = []
 
     def vulnerabilities() -> str:
-        results = {lock: find_vulnerabilities(lock, execute) for lock in LOCKS}
-        found = list(dict.fromkeys(str(flaw) for _, flaws in results.values() for flaw in flaws))
-        findings.extend(found)
-        return f"{max(count for count, _ in results.values())} packages, {len(found)} vulnerabilities"
+        if advisories is not None:
+            return from_clone(Advisories.open(advisories))
+        reasons = []
+        for service in SERVICES:
+            try:
+                results = [find_vulnerabilities(lock, execute, service) for lock in LOCKS]
+            except AuditImpossible as error:
+                reasons.append(str(error))
+                continue
+            return report(service, max(count for count, _ in results), [flaw for _, flaws in results for flaw in flaws])
+        raise AuditImpossible("; ".join([*reasons, releases(execute)]))
+
+    def from_clone(database: Advisories) -> str:
+        packages = [locked((ROOT / lock).read_text()) for lock in LOCKS]
+        found = [flaw for versions in packages for flaw in database.find(versions)]
+        text = report(f"PyPA of {database.date:%Y-%m-%d}", max(map(len, packages)), found)
+        age = database.days_old(datetime.now(UTC))
+        if age > MAX_AGE:
+            impossible.append(f"the advisories are {age} days old, and newer ones unknown; {releases(execute)}")
+        return text
+
+    def report(source: str, count: int, found: Sequence[Vulnerability]) -> str:
+        texts = list(dict.fromkeys(map(str, found)))
+        findings.extend(texts)
+        return f"{count} packages, {len(texts)} vulnerabilities ({source})"
 
     def sboms() -> str:
         counts = write_sboms(execute)
@@ -157,12 +203,16 @@ def main(execute: Run = run) -> int:
         try:
             figures.append(part())
         except AuditImpossible as error:
-            impossible.append(f"could not run: {error}")
-    for text in (*findings, *impossible):
+            impossible.append(str(error))
+    for text in findings:
         print(text)
+    for text in impossible:
+        print(f"could not run: {text}")
     print(f"audit: {'; '.join([*figures, f'{len(impossible)} parts could not run'])}")
     return 2 if impossible else 1 if findings else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    parser = argparse.ArgumentParser(description="Audit of the dependencies and the product's code.")
+    parser.add_argument("--advisories", type=Path, metavar="DIR", help="a clone of PyPA's advisory database")
+    sys.exit(main(advisories=parser.parse_args().advisories))

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from tests.audit import run
-from tests.audit.run import AuditImpossible, Vulnerability, check_code, find_vulnerabilities
+from tests.audit.advisories import AuditImpossible, Vulnerability, locked
+from tests.audit.run import check_code, find_vulnerabilities
+from tests.paths import ROOT
 
 _CLEAN = {"name": "h11", "version": "0.16.0", "vulns": []}
 _FLAW = {"id": "GHSA-1", "fix_versions": ["0.16.0"], "aliases": [], "description": ""}
@@ -34,16 +36,50 @@ def test_vulnerabilities_are_found() -> None:
 @pytest.mark.parametrize(
     ("status", "stdout", "message"),
     [
-        (1, "", "the vulnerability database cannot be reached, or pip-audit failed: Failed to resolve 'api.osv.dev'"),
-        (0, "", "the vulnerability database cannot be reached"),
-        (0, report(), "not audited: no package was found"),
-        (0, report(_CLEAN, {"name": "private", "skip_reason": "not on PyPI"}), "not audited: private"),
+        (1, "", "the database osv cannot be reached, or pip-audit failed: Failed to resolve 'api.osv.dev'"),
+        (0, "", "the database osv cannot be reached"),
+        (0, report(), "not audited by osv: no package was found"),
+        (0, report(_CLEAN, {"name": "private", "skip_reason": "not on PyPI"}), "not audited by osv: private"),
         (1, report(_CLEAN), "pip-audit failed"),
     ],
 )
 def test_a_database_that_gives_no_answer_is_no_success(status: int, stdout: str, message: str) -> None:
     with pytest.raises(AuditImpossible, match=message):
         find_vulnerabilities("x.lock", pip_audit(status, stdout, "Traceback\nFailed to resolve 'api.osv.dev'\n"))
+
+
+@pytest.fixture
+def vulnerabilities_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for part, result in (("write_sboms", {}), ("check_code", ([], 0))):
+        monkeypatch.setattr(run, part, lambda _, result=result: result)
+
+
+@pytest.mark.usefixtures("vulnerabilities_alone")
+def test_the_package_index_is_asked_if_osv_cannot_be_reached(capsys: pytest.CaptureFixture[str]) -> None:
+    def execute(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        if "osv" in command:
+            return subprocess.CompletedProcess(command, 1, "", "no network")
+        return pip_audit(0, report(_CLEAN))(command)
+
+    assert run.main(execute) == 0
+    assert "1 packages, 0 vulnerabilities (pypi)" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("vulnerabilities_alone")
+def test_newer_releases_are_named_if_no_database_can_be_reached(capsys: pytest.CaptureFixture[str]) -> None:
+    packages = locked((ROOT / run.LOCKS[0]).read_text())
+    entries = [{"name": name, "version": packages[name], "latest_version": "99"} for name in ("h11", "orjson")]
+
+    def execute(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        if command[:3] == ["uv", "pip", "list"]:
+            listed = entries[:1] if "--outdated" in command else entries
+            return subprocess.CompletedProcess(command, 0, json.dumps(listed), "")
+        return pip_audit(1, "", "no network")(command)
+
+    assert run.main(execute) == 2
+    printed = capsys.readouterr().out
+    assert "no correction has been published of 1 of " in printed
+    assert f"a newer release have h11 {packages['h11']} (99)" in printed
 
 
 def test_main_fails_if_a_part_cannot_run(capsys: pytest.CaptureFixture[str]) -> None:
