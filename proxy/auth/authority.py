@@ -8,7 +8,7 @@ import math
 import secrets
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import chain
 
 import anyio
@@ -258,7 +258,7 @@ class Authority:
         self.require(principal, needed, context.channel.protocol, host, spec.name)
         if spec.tool and any(not _CHANGES.isdisjoint(permission.actions) for permission in needed):
             log = self.audit.read if spec.code in _SECRET_READS else self.audit.changed
-            log(principal, context.channel.protocol, host, spec.name, _text(needed))
+            log(principal, context.channel.protocol, host, spec.name, _text(needed) + _subject(fields))
         elif key is not None:
             if len(self._granted) >= _MAX_DECISIONS:
                 self._granted.clear()
@@ -326,6 +326,11 @@ _UNRESTRICTED = frozenset({Method.ADDRESS, Method.OWN})
 _BY_USER = frozenset({Method.SIGNATURE, Method.CERTIFICATE, Method.PASSWORD, Method.TOKEN})
 _ALL = Grants(Role.SUPER, ())
 _NO_CREDENTIAL = Principal("", Method.NONE, failure=Failure.NO_CREDENTIAL)
+
+
+def _subject(fields: Mapping[str, str]) -> str:
+    """Return the user or the subject of policies that a request is about, for the audit log."""
+    return "".join(f", {name} {fields[name]}" for name in ("username", "subject") if fields.get(name))
 
 
 def _text(needed: Iterable[Permission]) -> str:

@@ -26,5 +26,24 @@ def add_options(parser: Any, default: object = None) -> None:
         default=default,
         metavar="NAME",
         help=f"context of `gantry context`, a table of ~/.config/gantry/profiles.toml (${PROFILES}) with endpoint, "
-        f"access_key, secret_key_file, tls, ca, insecure, admin and token (default: ${PROFILE}, or the current one)",
+        f"access_key, secret_key_file, tls, ca, insecure, client_cert, client_key, admin and token "
+        f"(default: ${PROFILE}, or the current one)",
+    )
+
+
+def add_client_certificate(parser: Any, default: object = None) -> None:
+    """Add the options of the client certificate. default: as in `add_options`."""
+    parser.add_argument(
+        "--client-cert",
+        type=Path,
+        default=default,
+        metavar="FILE",
+        help="client certificate with its chain, in PEM; implies --tls",
+    )
+    parser.add_argument(
+        "--client-key",
+        type=Path,
+        default=default,
+        metavar="FILE",
+        help="private key of --client-cert, in PEM (default: in the same file)",
     )

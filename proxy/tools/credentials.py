@@ -11,7 +11,13 @@ from typing import Any
 from proxy.tools.credential_options import ACCESS_KEY, PROFILE, PROFILES, SECRET_KEY, SECRET_KEY_FILE, SECURITY_TOKEN
 from remoting.signature import Credentials
 
-KEYS = frozenset(("endpoint", "access_key", "secret_key_file", "tls", "ca", "insecure", "admin", "token"))
+KEYS = frozenset(
+    (
+        *("endpoint", "access_key", "secret_key_file", "tls", "ca", "insecure", "client_cert", "client_key"),
+        *("admin", "token"),
+    )
+)
+_FILES = ("ca", "secret_key_file", "client_cert", "client_key")
 # The key of the profiles file that names the current profile, and the variables that override that profile.
 CURRENT = "current"
 _VARIABLES = {
@@ -39,7 +45,7 @@ class Profile:
             options.endpoint = self.values["endpoint"]
         for name, value in self.values.items():
             if hasattr(options, name) and not getattr(options, name):
-                setattr(options, name, Path(value) if name in ("ca", "secret_key_file") else value)
+                setattr(options, name, Path(value) if name in _FILES else value)
 
 
 def read(options: argparse.Namespace, default_endpoint: str | None = None) -> Credentials | None:

@@ -200,13 +200,15 @@ def _channel(options: argparse.Namespace, endpoint: HostPort) -> grpc.aio.Channe
     """Return a channel. Raises UsageError."""
     if options.insecure:
         raise UsageError("gRPC verifies certificates: give the CA with --ca instead of --insecure")
-    if not (options.tls or options.ca):
+    if not (options.tls or options.ca or options.client_cert):
         return grpc.aio.insecure_channel(str(endpoint), _OPTIONS)
+    files = options.ca, options.client_cert and (options.client_key or options.client_cert), options.client_cert
     try:
-        authority = Path(options.ca).read_bytes() if options.ca else None
+        authority, key, chain = (Path(file).read_bytes() if file else None for file in files)
     except OSError as error:
-        raise UsageError(f"{options.ca}: {error.strerror}") from None
-    return grpc.aio.secure_channel(str(endpoint), grpc.ssl_channel_credentials(authority), _OPTIONS)
+        raise UsageError(f"{error.filename}: {error.strerror}") from None
+    credentials = grpc.ssl_channel_credentials(authority, key, chain)
+    return grpc.aio.secure_channel(str(endpoint), credentials, _OPTIONS)
 
 
 @asynccontextmanager

@@ -34,11 +34,12 @@ def _make(options: argparse.Namespace) -> Iterator[str]:
         server = authority.issue_server(options.name, hosts, options.days, replace=options.force)
         yield f"made {server.certificate} for {', '.join(hosts)}"
         yield from _server_settings(authority, server)
+    clients = []
     for name in options.client:
-        client = authority.issue_client(name, options.days, replace=options.force)
-        yield f"made {client.certificate} with the subject CN={name}"
-    if options.client:
-        yield from _client_settings(authority, Issued(options.dir / f"{options.client[0]}.pem", client.key))
+        clients.append(authority.issue_client(name, options.days, replace=options.force))
+        yield f"made {clients[-1].certificate} with the subject CN={name}"
+    if clients:
+        yield from _client_settings(authority, clients[0])
     for name in options.revoke:
         authority.revoke(name, options.days)
         yield f"revoked {options.dir / name}.pem in {authority.crl_file}"

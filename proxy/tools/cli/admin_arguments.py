@@ -31,6 +31,7 @@ def add_common(command: argparse.ArgumentParser, default: object = None) -> None
     )
     flags = {"action": "store_true", "default": initial(False)}
     common.add_argument("--insecure", **flags, help="do not verify the certificate")
+    credential_options.add_client_certificate(common, default)
     common.add_argument(
         "--timeout",
         type=arguments.duration,
@@ -190,6 +191,7 @@ def _add_context(command: argparse.ArgumentParser) -> None:
     command.add_argument("--tls", action="store_true", help="connect with TLS")
     command.add_argument("--ca", type=Path, metavar="FILE", help="CA certificates to trust, in PEM")
     command.add_argument("--insecure", action="store_true", help="do not verify certificates")
+    credential_options.add_client_certificate(command)
 
 
 # Action, summary, description, arguments.

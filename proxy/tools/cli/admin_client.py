@@ -13,6 +13,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import orjson
 
 from proxy.tools.cli.client import CommandError, UsageError
+from proxy.tools.client_certificates import CertificateError, client_context
 from proxy.tools.credentials import CredentialsError
 from proxy.tools.credentials import read as read_credentials
 
@@ -142,10 +143,6 @@ def _problem(url: str, status: int, content: bytes) -> str:
 
 def _context(options: argparse.Namespace) -> ssl.SSLContext:
     try:
-        context = ssl.create_default_context(cafile=options.ca)
-    except (OSError, ssl.SSLError):
-        raise UsageError(f"{options.ca} holds no certificates that can be read") from None
-    if options.insecure:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
+        return client_context(options)
+    except CertificateError as error:
+        raise UsageError(str(error)) from None

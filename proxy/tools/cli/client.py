@@ -11,6 +11,7 @@ from typing import ClassVar
 
 from protocol_negotiation.peer import HostPort
 from proxy.tools.cli.parser import DEFAULT_ENDPOINT
+from proxy.tools.client_certificates import CertificateError, client_context
 from proxy.tools.credentials import CredentialsError
 from proxy.tools.credentials import read as read_credentials
 from proxy.tools.remoting_client import RemotingClient, connect, refuse, route_fields, route_from_reply
@@ -65,6 +66,7 @@ class Client:
         lasting: reconnect without end, also after a lost connection, whose requests may have been performed.
         on_connect: called after each reconnection, before requests are sent again.
         answers: functions that answer requests of the server, by code; None: no answer.
+        encrypted: whether the connection uses TLS.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Client:
     ) -> None:
         self.endpoint = endpoint
         self.lasting = False
+        self.encrypted = False
         self.on_connect: Callable[[], Awaitable[None]] | None = None
         self.answers: dict[int, Callable[[RemotingCommand], RemotingCommand | None]] = {}
         self._timeout = timeout
@@ -160,6 +163,9 @@ class Client:
     def _loss(self, remoting: RemotingClient) -> str:
         """Describe the loss of a connection by the bytes that the server sent."""
         first = remoting.first_bytes
+        if self.encrypted and not first:
+            # In TLS 1.3 a server judges the client's certificate after the client's part of the handshake.
+            return f"{self.endpoint} closed the connection; does it want another client certificate (--client-cert)?"
         if first.startswith(b"HTTP/"):
             return f"{self.endpoint} speaks HTTP, not RocketMQ's protocol; is it the address of the admin API?"
         if first.startswith(_TLS_ALERT) or not first:
@@ -229,6 +235,7 @@ async def connected(options: argparse.Namespace) -> AsyncIterator[Client]:
                 return await stack.enter_async_context(connecting)
 
         client = Client(options.endpoint, options.timeout, connector)
+        client.encrypted = context is not None
         await client.connect()
         yield client
 
@@ -256,20 +263,16 @@ def _connect_errors(options: argparse.Namespace) -> Iterator[None]:
 
 
 def _wants_tls(options: argparse.Namespace) -> bool:
-    return bool(options.tls or options.ca or options.insecure)
+    return bool(options.tls or options.ca or options.insecure or options.client_cert or options.client_key)
 
 
 def _tls(options: argparse.Namespace) -> ssl.SSLContext | None:
     if not _wants_tls(options):
         return None
     try:
-        context = ssl.create_default_context(cafile=options.ca)
-    except (OSError, ssl.SSLError) as error:
-        raise UsageError(f"{options.ca} holds no certificates that can be read: {_reason(error)}") from None
-    if options.insecure:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
+        return client_context(options)
+    except CertificateError as error:
+        raise UsageError(str(error)) from None
 
 
 def _reason(error: OSError) -> str:

@@ -134,6 +134,7 @@ def _add_common(command: argparse.ArgumentParser, default: object = None) -> Non
         help="CA certificates to trust, in PEM; implies --tls",
     )
     common.add_argument("--insecure", **flags, help="connect with TLS without verifying the certificate")
+    credential_options.add_client_certificate(common, default)
     common.add_argument(
         "--timeout",
         type=arguments.duration,

@@ -38,8 +38,20 @@ def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     parser.add_argument(
         "--ca", type=Path, metavar="FILE", help="CA certificates to trust, in PEM (default: those of the system)"
     )
-    parser.add_argument("--cert", type=Path, metavar="FILE", help="certificate of the client, in PEM")
-    parser.add_argument("--key", type=Path, metavar="FILE", help="private key of --cert, in PEM")
+    parser.add_argument(
+        *("--cert", "--client-cert"),
+        dest="client_cert",
+        type=Path,
+        metavar="FILE",
+        help="certificate of the client, in PEM",
+    )
+    parser.add_argument(
+        *("--key", "--client-key"),
+        dest="client_key",
+        type=Path,
+        metavar="FILE",
+        help="private key of --cert, in PEM",
+    )
     parser.add_argument(
         "--timeout", type=_seconds, default=5.0, metavar="S", help="timeout of each response, in seconds (default: 5)"
     )

@@ -34,8 +34,8 @@ def run(parsed: argparse.Namespace) -> int:
         write=parsed.write,
         wanted=parsed.wanted,
         authority=parsed.ca,
-        certificate=parsed.cert,
-        key=parsed.key,
+        certificate=parsed.client_cert,
+        key=parsed.client_key,
         timeout=parsed.timeout,
         idle=parsed.idle,
         credentials=credentials,
@@ -70,7 +70,9 @@ def _unusable(parsed: argparse.Namespace) -> str | None:
     """Return why these arguments contradict each other, or None."""
     if parsed.topic is None and (parsed.group is not None or parsed.write):
         return "--group and --write need --topic"
-    if parsed.key is not None and parsed.cert is None:
+    if parsed.client_key is not None and parsed.client_cert is None:
         return "--key needs --cert"
-    missing = next((file for file in (parsed.ca, parsed.cert, parsed.key) if file and not file.is_file()), None)
+    missing = next(
+        (file for file in (parsed.ca, parsed.client_cert, parsed.client_key) if file and not file.is_file()), None
+    )
     return None if missing is None else f"{missing}: no such file"

@@ -47,9 +47,10 @@ async def check_tls(diagnosis: Diagnosis) -> AsyncIterator[Finding]:
             code = "tls.required" if diagnosis.options.wanted == "tls" else "tls.none"
             yield finding(code, error=refused[0])
         return
-    if verdict.end is End.CLOSED and not await _wants_alpn(line):
+    if verdict.end is End.CLOSED and not await _wants_alpn(line, diagnosis.options):
         diagnosis.encrypted, diagnosis.locked = False, True
-        yield finding("tls.client_certificate", error=verdict.why)
+        refused_code = "client_certificate" if diagnosis.options.certificate is None else "client_certificate_refused"
+        yield finding(f"tls.{refused_code}", error=verdict.why)
         return
     met = {"version": version, "cipher": cipher[0] if cipher else "?"}
     yield finding("tls.both" if diagnosis.plain else "tls.only", **met)
@@ -69,11 +70,9 @@ async def _certificate_reaction(opened: Connection) -> Exchange:
     return await opened.exchange(b"", bool, _REACTION_SECONDS)
 
 
-async def _wants_alpn(line: Target) -> bool:
+async def _wants_alpn(line: Target, options: Options) -> bool:
     """Return whether the server serves only gRPC: such servers close connections without ALPN."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
+    context = _context(options)
     context.set_alpn_protocols(["h2"])
     try:
         async with replace(line, tls=context).opened() as opened:

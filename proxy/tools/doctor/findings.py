@@ -128,6 +128,11 @@ CATALOGUE: Mapping[str, Entry] = MappingProxyType(
             "after the TLS handshake: {error}. The server requires a client certificate",
             "give the client a certificate of the CA in `tls.client_ca` (here: --cert FILE --key FILE)",
         ),
+        "tls.client_certificate_refused": Entry(
+            _FAIL,
+            "after the TLS handshake: {error}. The server refuses the client certificate",
+            "check its validity, that the CA in `tls.client_ca` has issued it, and that it is not in `tls.crl`",
+        ),
         # Protocols.
         "endpoint.found": Entry(_OK, "the server is {kind}"),
         "endpoint.closes": Entry(
@@ -165,7 +170,7 @@ CATALOGUE: Mapping[str, Entry] = MappingProxyType(
         "auth.needed": Entry(
             _FAIL,
             "requests without credentials are denied: {remark}",
-            "give a user's credentials: --access-key and --secret-key-file",
+            "give a user's credentials: --access-key and --secret-key-file, or a client certificate: --cert and --key",
         ),
         "auth.failed": Entry(
             _FAIL,
@@ -174,6 +179,7 @@ CATALOGUE: Mapping[str, Entry] = MappingProxyType(
             "enabled; Gantry's audit log has the reason",
         ),
         "auth.accepted": Entry(_OK, "the credentials of {user} are accepted"),
+        "auth.known": Entry(_OK, "requests without a signature are those of the user {user}"),
         "grpc.unauthorized": Entry(
             _FAIL,
             "gRPC does not accept the credentials of {user}",

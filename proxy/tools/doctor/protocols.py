@@ -1,6 +1,7 @@
 """The protocols at the endpoint, and the kind of server."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
@@ -12,12 +13,13 @@ from protos.apache.rocketmq.v2.definition_pb2 import Code
 from proxy.tools.doctor import rpc, wire
 from proxy.tools.doctor.connection import End, Target, Unreachable
 from proxy.tools.doctor.findings import Finding, finding
-from proxy.tools.doctor.session import Diagnosis
+from proxy.tools.doctor.session import Diagnosis, Options
 from proxy.tools.doctor.wire import Unanswered
 from remoting.codes import LanguageCode, RequestCode, ResponseCode, version_text
 from remoting.command import RemotingCommand
-from remoting.signature import Credentials
 
+# In the remark of Gantry about an authenticated sender.
+_KNOWN_USER = re.compile(r"the user (\S+) has no permission")
 # GET_BROKER_RUNTIME_INFO (RocketMQ's RequestCode): brokers answer it, name servers and proxies do not.
 _RUNTIME_INFO = 28
 _MESSAGING = service_pb2.DESCRIPTOR.services_by_name["MessagingService"].full_name
@@ -86,7 +88,7 @@ async def check_protocols(diagnosis: Diagnosis) -> AsyncIterator[Finding]:
     if greeting is None:
         yield finding("remoting.none", error=trouble)
     else:
-        identified = _identify(greeting, spoken, took, diagnosis.options.credentials)
+        identified = _identify(greeting, spoken, took, diagnosis.options)
         diagnosis.refused = identified.code in ("auth.needed", "auth.failed")
         yield identified
     if refused is None:
@@ -124,16 +126,21 @@ async def _explain_silence(diagnosis: Diagnosis) -> Finding:
     return finding("endpoint.silent" if exchange.end is End.SILENT else "endpoint.closes")
 
 
-def _identify(greeting: RemotingCommand, spoken: str, took: float, credentials: Credentials | None) -> Finding:
+def _identify(greeting: RemotingCommand, spoken: str, took: float, options: Options) -> Finding:
     if greeting.code in (ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.GO_AWAY):
         return finding("remoting.busy", code=greeting.code, remark=greeting.remark)
     if greeting.code == ResponseCode.NO_PERMISSION:
-        return _explain_denial(greeting.remark or "", credentials)
+        return _explain_denial(greeting.remark or "", options)
     return finding("remoting.answers", tls=spoken, milliseconds=took)
 
 
-def _explain_denial(remark: str, credentials: Credentials | None) -> Finding:
+def _explain_denial(remark: str, options: Options) -> Finding:
     """Explain NO_PERMISSION: no credentials, wrong ones, or a user without permission on the topic of this check."""
+    credentials = options.credentials
+    known = _KNOWN_USER.search(remark)
+    if credentials is None and known is not None:
+        # By the client certificate, or anonymous.
+        return finding("auth.known", user=known[1])
     if credentials is None:
         return finding("auth.needed", remark=remark)
     if "has no permission" in remark:

@@ -109,6 +109,7 @@ async def test_readings_of_secrets_are_no_changes_in_the_audit_log(
         ("read", "AUTH_LIST_USER"),
         ("changed", "AUTH_UPDATE_USER"),
     ]
+    assert {line["detail"] for line in lines} == {"Update on Cluster:*, username admin, subject User:admin"}
     assert "admin-secret" not in caplog.text
 
 

@@ -36,6 +36,13 @@ def test_certificates_are_private_and_usable(tmp_path: Path, capsys: pytest.Capt
     assert [list(tomllib.loads(table)) for table in tables] == [["tls"], ["cluster_tls"]]
 
 
+def test_the_printed_key_belongs_to_the_printed_certificate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cert", "--dir", str(tmp_path / "c"), "--client", "alice", "--client", "bob"]) == 0
+    printed = capsys.readouterr().out
+    settings = tomllib.loads(printed[printed.index("[cluster_tls]") :])["cluster_tls"]
+    assert (Path(settings["certificate"]).name, Path(settings["key"]).name) == ("alice.pem", "alice.key")
+
+
 def test_existing_certificates_are_replaced_only_with_force(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["cert", "--dir", str(tmp_path / "c"), "--client", "alice"]
     assert main(words) == 0

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 @pytest.mark.parametrize(
     ("credentials", "findings"),
     [
-        (None, {"auth.needed"}),
+        (None, {"auth.needed", "route.refused"}),
         (IMPOSTOR, {"auth.failed", "grpc.unauthorized"}),
         (BOB, {"auth.accepted", "grpc.answers"}),
         (ALICE, {"auth.failed", "grpc.unauthorized"}),
@@ -35,6 +35,13 @@ async def test_the_doctor_explains_denials(tmp_path: Path, credentials: Credenti
     assert ("route.refused" in found) == bool({"auth.needed", "auth.failed"} & found)
     if credentials is not None:
         assert not {"auth.needed", "auth.failed", "auth.accepted", "grpc.unauthorized"} - findings & found
+
+
+async def test_the_doctor_names_the_user_of_requests_without_a_signature(tmp_path: Path) -> None:
+    async with replica(tmp_path, auth={"anonymous": "allow"}) as app, asyncio.timeout(60):
+        found = {finding.code: finding async for finding in diagnose(Options(endpoint=app.addresses[0]))}
+    assert found["auth.known"].text == "requests without a signature are those of the user anonymous"
+    assert "auth.needed" not in found
 
 
 async def test_the_doctor_names_the_grant_of_a_missing_permission(tmp_path: Path) -> None:

@@ -92,7 +92,11 @@ async def test_missing_client_certificate_fails(tmp_path: Path) -> None:
         assert "tls.client_certificate" in codes(found)
         assert "remoting.answers" not in codes(found)
         found = await run_doctor(app, certificate=tmp_path / "client.pem", authority=files["authority"])
-    assert {"tls.only", "tls.trusted", "remoting.answers", "grpc.answers"} <= codes(found)
+        assert {"tls.only", "tls.trusted", "remoting.answers", "grpc.answers"} <= codes(found)
+        foreign = trustme.CA().issue_cert("client@example.com")
+        (tmp_path / "client.pem").write_bytes(foreign.private_key_and_cert_chain_pem.bytes())
+        found = await run_doctor(app, certificate=tmp_path / "client.pem", authority=files["authority"])
+    assert "tls.client_certificate_refused" in codes(found)
 
 
 async def test_outdated_tls_version_is_a_warning(tmp_path: Path) -> None:
