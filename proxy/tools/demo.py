@@ -46,7 +46,7 @@ Gantry serves every RocketMQ client, remoting and gRPC, at {endpoint}
   groups    are created with their first member; {group} is orderly
   files     {directory}
   traffic   {traffic}
-  admin     {admin}
+  live page {admin}
   metrics   {metrics}
 
 Ctrl-C stops it; the next start continues with the data in {directory}.
@@ -80,7 +80,7 @@ def banner(replica: Replica, admin_url: str | None) -> str:
 
 
 def _admin(url: str | None) -> str:
-    return "none; --admin HOST:PORT says where" if url is None else f"{url}  (curl {url}/v1/connections)"
+    return "none; --admin HOST:PORT says where" if url is None else f"{url} in a browser; {url}/docs describes its API"
 
 
 def _metrics(replica: Replica, admin_url: str | None) -> str:

@@ -59,7 +59,7 @@ def _message(command: argparse.ArgumentParser) -> None:
 def _list_messages(command: argparse.ArgumentParser) -> None:
     _topic(command)
     command.add_argument("--broker", metavar="NAME", help="only this broker")
-    command.add_argument("--queue", type=arguments.count, metavar="N", help="only this message queue")
+    command.add_argument("--queue", type=arguments.queue, metavar="[BROKER/]N", help="only this message queue")
     command.add_argument("--offset", type=arguments.count, metavar="N", help="from this offset of one queue on")
     command.add_argument("--from", dest="begin", type=arguments.point, metavar="TIME", help=f"stored since: {_POINT}")
     command.add_argument("--to", dest="end", type=arguments.point, metavar="TIME", help=f"stored until: {_POINT}")

@@ -57,6 +57,14 @@ def count(text: str) -> int:
     return int(text)
 
 
+def queue(text: str) -> tuple[str | None, int]:
+    """Parse a message queue, `3` or `broker-a/3`: broker, if any, and number."""
+    broker, separator, number = text.rpartition("/")
+    if separator and not broker:
+        raise ArgumentTypeError(f"not a queue: {text!r}; write 3 or broker-a/3")
+    return broker or None, count(number)
+
+
 def pair(text: str) -> tuple[str, str]:
     """Parse `name=value`."""
     name, separator, value = text.partition("=")

@@ -2,8 +2,8 @@
 
 import argparse
 
-from proxy.tools.cli.admin_client import AdminClient, path
-from proxy.tools.cli.client import UsageError
+from proxy.tools.cli.admin_client import Absent, AdminClient, path
+from proxy.tools.cli.client import CommandError, UsageError
 from proxy.tools.cli.confirmation import confirm
 from proxy.tools.cli.message import clock, show
 from proxy.tools.cli.output import Output
@@ -21,7 +21,7 @@ async def run(options: argparse.Namespace) -> int:
         case "list":
             await _list(client, options, output)
         case "show":
-            show(output, await client.get(path("topics", DLQ_PREFIX + options.group, "messages", options.id)))
+            await _show(client, options, output)
         case "resend":
             return await _resend(client, options, output)
         case "purge":
@@ -31,6 +31,16 @@ async def run(options: argparse.Namespace) -> int:
         case _:
             raise UsageError("give an action: list, show, resend or purge")
     return 0
+
+
+async def _show(client: AdminClient, options: argparse.Namespace, output: Output) -> None:
+    try:
+        found = await client.get(path("topics", DLQ_PREFIX + options.group, "messages", options.id))
+    except Absent:
+        # Of the group itself, if it is what is missing.
+        await client.get(path("consumer-groups", options.group, "dead-letters"), limit=1)
+        raise CommandError(f"group {options.group} has no dead letter {options.id}") from None
+    show(output, found)
 
 
 async def _list(client: AdminClient, options: argparse.Namespace, output: Output) -> None:

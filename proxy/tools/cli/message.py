@@ -31,9 +31,10 @@ async def run(options: argparse.Namespace) -> int:
 
 
 async def _list(client: AdminClient, options: argparse.Namespace, output: Output) -> None:
+    broker, queue = options.queue or (None, None)
     query = {
-        "broker": options.broker,
-        "queue": options.queue,
+        "broker": options.broker or broker,
+        "queue": queue,
         "offset": options.offset,
         "from": _time(options.begin),
         "to": _time(options.end),
@@ -64,6 +65,8 @@ async def _list(client: AdminClient, options: argparse.Namespace, output: Output
             for row in rows
         ],
     )
+    if rows and all(row["preview"] is None for row in rows):
+        output.line(("keys and bodies need the permission of admin.contents: see --token", "yellow"))
 
 
 def _time(milliseconds: int | None) -> str | None:

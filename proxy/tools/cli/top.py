@@ -11,6 +11,16 @@ from proxy.tools.cli.output import Output
 _CLEAR = "\x1b[H\x1b[2J"
 # Rows of each table.
 _ROWS = 10
+# Figures per second of a protocol or topic, with their headings.
+_FIGURES = {
+    "requests": "REQUESTS/s",
+    "failed": "FAILED/s",
+    "sent": "SENT/s",
+    "delivered": "DELIVERED/s",
+    "bytes_in": "IN/s",
+    "bytes_out": "OUT/s",
+}
+_UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 async def run(options: argparse.Namespace) -> int:
@@ -65,17 +75,10 @@ def _show(output: Output, figures: dict[str, Any], url: str) -> None:
         f"  {state}, up {figures['uptime']:.0f} s, {figures['clients']} clients, {connections} connections",
     )
     second = figures["second"]
-    for protocol in ("remoting", "grpc"):
-        values = second[protocol]
-        text = "  ".join(f"{name} {value:,.0f}/s" for name, value in values.items())
-        output.line((f"{protocol:<9}", "cyan"), text or "idle")
     output.line(("latency  ", "cyan"), f"p50 {_ms(second['p50'])}  p99 {_ms(second['p99'])}")
+    output.table(("PROTOCOL", *_FIGURES.values()), [_rates(name, second[name]) for name in ("remoting", "grpc")])
     if figures["topics"]:
-        names = [name for name in figures["topics"][0] if name != "name"]
-        output.table(
-            ("TOPIC", *(f"{name.upper()}/s" for name in names)),
-            [(row["name"], *(f"{row.get(name, 0):,.1f}" for name in names)) for row in figures["topics"]],
-        )
+        output.table(("TOPIC", *_FIGURES.values()), [_rates(row["name"], row) for row in figures["topics"]])
     if figures["groups"]:
         output.table(
             ("GROUP", "STATE", "MEMBERS", "LAG", "BEHIND", "CONSUMED/s", "DEAD LETTERS"),
@@ -92,6 +95,20 @@ def _show(output: Output, figures: dict[str, Any], url: str) -> None:
                 for group in figures["groups"]
             ],
         )
+
+
+def _rates(name: str, values: dict[str, Any]) -> tuple[str, ...]:
+    return (name, *(_rate(figure, values.get(figure, 0)) for figure in _FIGURES))
+
+
+def _rate(figure: str, value: float) -> str:
+    if not figure.startswith("bytes"):
+        return f"{value:,.1f}"
+    step = 0
+    while value >= 1000 and step < len(_UNITS) - 1:
+        value /= 1000
+        step += 1
+    return f"{value:,.1f} {_UNITS[step]}"
 
 
 def _ms(value: float | None) -> str:

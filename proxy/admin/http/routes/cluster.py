@@ -5,12 +5,13 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from proxy.admin.http.routes.common import Cursor, Filter, Limit, Operations, Route, TopicName
-from proxy.operations import brokers, definitions, deliveries, paging, request_table, topics
+from proxy.operations import brokers, definitions, deliveries, paging, request_table, topic_queues, topics
 from proxy.operations.brokers import Broker, NameServer
 from proxy.operations.definitions import TopicChange, TopicDefinition, TopicOrder, TopicUpdate
 from proxy.operations.deliveries import DeliveryQuery, ReceiptHandle
 from proxy.operations.paging import DEFAULT_LIMIT, PageRequest, Place, cursor_of
 from proxy.operations.request_table import Request
+from proxy.operations.topic_queues import TopicQueues
 from proxy.operations.topics import Topic, TopicDetail
 from proxy.operations.values import ItemList, Page
 
@@ -39,6 +40,11 @@ async def list_topics(
 @router.get("/topics/{topic}", summary="One topic's route with its brokers")
 async def get_topic(operations: Operations, topic: TopicName) -> TopicDetail:
     return await operations.run(topics.get_topic, topic)
+
+
+@router.get("/topics/{topic}/queues", summary="A topic's queues: first and last offsets, messages, last store time")
+async def get_topic_queues(operations: Operations, topic: TopicName) -> TopicQueues:
+    return await operations.run(topic_queues.get_queues, topic)
 
 
 @router.post("/topics", tags=["operations"], summary="Create a topic at every broker; 409 if it exists")

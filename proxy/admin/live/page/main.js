@@ -9,7 +9,7 @@ import { report } from "./dialog.js";
 import { $, make } from "./dom.js";
 import { group } from "./group.js";
 import { groupList } from "./groups.js";
-import { message } from "./messages.js";
+import { message } from "./message.js";
 import { look, lookAround, state } from "./overview.js";
 import { replica, replicaList } from "./replica.js";
 import { search } from "./search.js";

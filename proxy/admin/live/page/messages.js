@@ -1,12 +1,9 @@
-// Messages: the browser of a topic, and the page of one message.
+// The browser of a topic's messages.
 
-import { get, part, write } from "./api.js";
-import { action } from "./dialog.js";
-import { badge, facts, link, make, note } from "./dom.js";
+import { get, part } from "./api.js";
+import { link, make, note } from "./dom.js";
 import { moment } from "./format.js";
 import { table } from "./table.js";
-
-const STATES = { consumed: "good", waiting: "", filtered: "", retrying: "warn", dead: "bad", unknown: "" };
 
 export function messageBrowser(view, topic) {
   const path = `/v1/topics/${part(topic)}/messages`;
@@ -40,43 +37,4 @@ function list(topic, items) {
     { name: "bytes", number: true, value: (item) => item.bytes },
     { name: "body", value: (item) => item.preview },
   ], items, "no message");
-}
-
-// name: topic and message id, with a slash in between.
-export function message(view, name) {
-  const slash = name.indexOf("/");
-  const [topic, id] = [name.slice(0, slash), name.slice(slash + 1)];
-  const path = `/v1/topics/${part(topic)}/messages/${part(id)}`;
-  const format = make("select", { "aria-label": "form of the body" }, ["auto", "text", "json", "hex", "base64"].map((kind) => make("option", {}, kind)));
-  view.panel("Message", async () => {
-    const found = await get(path);
-    return facts([["topic", link("topics", found.topic)], ["place", `${found.broker}:${found.queue}:${found.offset}`], ["stored", moment(found.stored)], ["sent", moment(found.born)], ["from", found.born_host], ["tag", found.tag], ["keys", (found.keys || []).join(" ")], ["message group", found.message_group], ["retries", found.reconsumed]]);
-  }, { every: 0 });
-  view.panel("Where it went", async () => {
-    const { groups } = await get(`${path}/groups`);
-    return table("Consumer groups of the message", [
-      { name: "group", value: (delivery) => delivery.group, cell: (delivery) => link("groups", delivery.group) },
-      { name: "state", value: (delivery) => delivery.state, cell: (delivery) => badge(delivery.state, STATES[delivery.state]) },
-      { name: "retries", number: true, value: (delivery) => delivery.retries },
-    ], groups, "no group consumes the topic");
-  }, { every: 0 });
-  const body = view.panel("Body", async () => {
-    const found = await get(path, { body: format.value });
-    if (!found.body) return note("bodies are not shown to this role (setting admin.contents)");
-    const text = found.body.format === "json" ? JSON.stringify(found.body.content, null, 2) : found.body.content;
-    return [make("pre", { tabindex: "0", "aria-label": "Body" }, text), note(`${found.body.format}, ${found.body.bytes} bytes${found.body.truncated ? ", only the beginning is shown" : ""}`)];
-  }, { wide: true, every: 0 });
-  format.addEventListener("change", body);
-  view.panel("Properties", async () => {
-    const { properties } = await get(path);
-    return properties ? facts(Object.entries(properties)) : note("properties are not shown to this role");
-  }, { wide: true, every: 0 });
-  const resend = action("Resend", {
-    danger: false,
-    question: () => `Send a copy to ${topic}?`,
-    details: () => ["Every group of the topic receives it."],
-    act: async () => `sent to ${(await write("POST", `${path}/resend`, {})).topic}`,
-  });
-  view.actions.append(make("label", {}, "body as ", format));
-  if (resend && !topic.startsWith("%")) view.actions.append(resend);
 }

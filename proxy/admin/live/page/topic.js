@@ -2,6 +2,7 @@
 
 import { get, part } from "./api.js";
 import { facts, link, make, note } from "./dom.js";
+import { count, moment } from "./format.js";
 import { groupTable } from "./groups.js";
 import { hourChart } from "./history.js";
 import { messageBrowser } from "./messages.js";
@@ -15,22 +16,38 @@ export function topic(view, name) {
   view.panel("Topic", async () => {
     const found = await get(path);
     const total = (field) => found.brokers.reduce((sum, broker) => sum + broker[field], 0);
-    return facts([["messages", found.kind], ["order", found.order], ["brokers", found.brokers.length], ["queues to read", total("read_queues")], ["queues to write", total("write_queues")]]);
+    return facts([["type of messages", found.kind], ["order", found.order], ["brokers", found.brokers.length], ["queues to read", total("read_queues")], ["queues to write", total("write_queues")]]);
   }, { every: 30000 });
   view.panel("Messages per second", () => hourChart("Messages per second in the last hour", { topic: name }, [["sent", "remoting", "sent"], ["delivered", "grpc", "delivered"], ["failed", "bad", "failed requests"]]), { note: "last hour", every: 15000 });
-  view.panel("Queues", async () => table("Queues", [
+  view.panel("Brokers", async () => table("Brokers of the topic", [
     { name: "broker", value: (broker) => broker.broker, cell: (broker) => link("brokers", broker.broker) },
     { name: "addresses", value: (broker) => Object.entries(broker.addresses).map(([id, address]) => `${id}: ${address}`).join(", ") },
     { name: "permission", value: (broker) => broker.permission },
-    { name: "read", number: true, value: (broker) => broker.read_queues },
-    { name: "write", number: true, value: (broker) => broker.write_queues },
+    { name: "queues to read", number: true, value: (broker) => broker.read_queues },
+    { name: "to write", number: true, value: (broker) => broker.write_queues },
   ], (await get(path)).brokers, "no broker has it"), { every: 30000 });
   view.panel("Producers", () => producers(name, path), { note: `of the newest ${SAMPLE} messages`, every: 15000 });
+  view.panel("Queues", () => queues(path), { wide: true, every: 10000 });
   view.panel("Consumer groups", async () => groupTable("Consumer groups of the topic", (await get("/v1/consumer-groups", { topic: name, limit: 1000 })).items), { wide: true, every: 10000 });
   messageBrowser(view, name);
   const { tap, elements } = tapPanel({ topic: name });
   view.panel("Live requests", () => elements, { wide: true, every: 0 });
   view.onclose = () => tap.stop();
+}
+
+async function queues(path) {
+  const found = await get(`${path}/queues`);
+  return [
+    note(`${count(found.messages, "stored message")} in ${count(found.queues.length, "queue")}`),
+    found.unanswered.length ? note(`no answer from ${found.unanswered.join(", ")}`, "bad") : null,
+    table("Queues", [
+      { name: "queue", value: (queue) => queue.queue, cell: (queue) => `${queue.broker}:${queue.queue}` },
+      { name: "first offset", number: true, value: (queue) => queue.first },
+      { name: "end offset", number: true, value: (queue) => queue.end },
+      { name: "messages", number: true, value: (queue) => queue.messages },
+      { name: "last stored", value: (queue) => queue.last_stored, cell: (queue) => moment(queue.last_stored) },
+    ], found.queues, "no queue"),
+  ];
 }
 
 async function producers(name, path) {
@@ -62,7 +79,7 @@ export function topicList(view) {
   const system = make("input", { type: "checkbox" });
   const refresh = view.panel("Topics", async () => table("Topics", [
     { name: "topic", value: (found) => found.name, cell: (found) => link("topics", found.name) },
-    { name: "messages", value: (found) => found.kind },
+    { name: "type of messages", value: (found) => found.kind },
     { name: "brokers", value: (found) => found.brokers.join(", ") },
     { name: "read queues", number: true, value: (found) => found.read_queues },
     { name: "write queues", number: true, value: (found) => found.write_queues },

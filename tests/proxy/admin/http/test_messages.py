@@ -193,3 +193,15 @@ async def test_message_is_resent_to_its_topic_or_to_one_group(own: Replica) -> N
         assert (await own.post(path, {"to": "retry", "group": GROUP}))["topic"] == f"%RETRY%{GROUP}"
     assert (await own.write.post(path, json={"to": "retry"})).status_code == 422
     assert (await own.write.post(path, json={"to": "retry", "group": "missing"})).status_code == 404
+
+
+async def test_queues_of_a_topic_have_their_offsets(own: Replica) -> None:
+    topic = await _filled(own, 5)
+    found = (await own.read.get(f"/v1/topics/{topic}/queues")).json()
+    assert (found["topic"], found["messages"], found["unanswered"]) == (topic, 5, [])
+    queues = [(row["broker"], row["queue"], row["first"], row["end"], row["messages"]) for row in found["queues"]]
+    assert queues == [("broker-a", 0, 0, 3, 3), ("broker-a", 1, 0, 2, 2)]
+    assert all(row["last_stored"] is not None for row in found["queues"])
+    missing = await own.read.get("/v1/topics/missing/queues")
+    assert missing.status_code == 404
+    assert missing.json()["detail"] == "there is no topic missing"

@@ -147,3 +147,57 @@ async def test_unknown_names_are_reported(staged: Stage) -> None:
         await open_page(page, staged.replica.app.admin.url, "groups/nobody")
         await expect(page.locator("#detail section").first).to_contain_text("nobody")
         await expect(page.locator("#state")).to_have_text("ready")
+
+
+async def test_topic_page_shows_its_queues(staged: Stage) -> None:
+    async with browsing() as page:
+        await open_page(page, staged.replica.app.admin.url, f"topics/{staged.topic}")
+        queues = page.locator("#detail").get_by_role("table", name="Queues")
+        (first, *_) = (await staged.replica.get(f"/v1/topics/{staged.topic}/queues"))["queues"]
+        await expect(queues.locator("tbody tr").first).to_contain_text("broker-a:0")
+        await expect(queues.locator("tbody tr").first.locator("td").nth(2)).to_have_text(str(first["end"]))
+
+
+async def test_message_page_shows_exact_json_and_resends_to_one_group(staged: Stage) -> None:
+    body = b'{"order":9007199254740993,"paid":1.0,"items":[],"text":"a\\"b, {c}"}'
+    await staged.remoting.send(staged.topic, body, {"UNIQ_KEY": "exact-1"})
+    url = staged.replica.app.admin.url
+    async with browsing() as page:
+        await log_in(page, url, WRITE)
+        await open_page(page, url, f"messages/{staged.topic}%2Fexact-1")
+        detail = page.locator("#detail")
+        shown = '{\n  "order": 9007199254740993,\n  "paid": 1.0,\n  "items": [],\n  "text": "a\\"b, {c}"\n}'
+        await expect(detail.get_by_label("Body").locator("pre")).to_have_text(shown)
+        await expect(detail.get_by_role("region", name="Trace")).to_contain_text("no client recorded a trace")
+        await detail.get_by_label("form of the body").select_option("protobuf")
+        await expect(detail.get_by_role("region", name="Body")).to_contain_text(
+            "enter the full name of the message type"
+        )
+        await detail.get_by_label("protobuf message type").fill("shop.Order")
+        await page.keyboard.press("Tab")
+        await expect(detail.get_by_role("region", name="Body")).to_contain_text("descriptor")
+        await expect(detail.get_by_label("receiver").locator("option")).to_contain_text(["every group", GROUP])
+        await detail.get_by_label("receiver").select_option(GROUP)
+        await confirm(page, "Resend", f"sent to %RETRY%{GROUP}")
+
+
+async def test_dead_letter_page_leads_to_its_group_and_resends_to_it(staged: Stage) -> None:
+    url = staged.replica.app.admin.url
+    async with browsing() as page:
+        await log_in(page, url, WRITE)
+        await open_page(page, url, f"messages/%25DLQ%25{GROUP}%2F{UNIQUE_ID}")
+        detail = page.locator("#detail")
+        await expect(detail.get_by_role("link", name=f"dead letters of {GROUP}")).to_be_visible()
+        await expect(detail.get_by_role("link", name=staged.topic)).to_be_visible()
+        await confirm(page, "Resend", f"sent to %RETRY%{GROUP}")
+
+
+async def test_message_page_shows_the_trace_of_a_grpc_message(tmp_path: Path) -> None:
+    async with stage(tmp_path / "store", grpc={"message_trace": True}) as staged:
+        sent = await staged.grpc.send_one(b"traced")
+        await staged.replica.app.grpc._trace_writer.flush()  # type: ignore[union-attr]  # instead of waiting a second
+        async with browsing() as page:
+            await open_page(page, staged.replica.app.admin.url, f"messages/{staged.topic}%2F{sent.message_id}")
+            trace = page.locator("#detail").get_by_role("table", name="Trace")
+            await expect(trace.locator("tbody tr").first).to_contain_text("sent")
+            await expect(trace.locator("tbody tr").first).to_contain_text("success")

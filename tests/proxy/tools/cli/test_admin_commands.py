@@ -61,6 +61,16 @@ def test_message_is_listed_shown_located_and_resent(served: AdminShell) -> None:
     assert "give an action" in served.refused("message", status=2)
 
 
+def test_messages_of_one_queue_are_listed_by_its_printed_name(served: AdminShell) -> None:
+    served.topic("placed", queues=1)
+    served.ok("send", "placed", "x")
+    listed = served.ok("message", "list", "placed", "--queue", "broker-a/0", "--json").object
+    assert (listed["broker"], listed["queue"], listed["offset"]) == ("broker-a", 0, 0)
+    assert served.refused("message", "list", "placed", "--queue", "broker-b/0")
+    hidden = served.run("message", "list", "placed", env={"GANTRY_ADMIN_TOKEN": ""})
+    assert "admin.contents" in hidden.out
+
+
 def test_reader_without_token_gets_no_body(served: AdminShell) -> None:
     served.topic("closed", queues=1)
     sent = served.ok("send", "closed", "secret", "--json").object
@@ -126,13 +136,18 @@ def test_top_prints_topics_and_groups_once(served: AdminShell) -> None:
     figures = served.ok("top", "--once", "--json").object
     assert figures["ready"] is True
     assert {"topics", "groups", "second", "clients"} <= figures.keys()
-    assert "ready" in served.ok("top", "--once").out
+    shown = served.ok("top", "--once").out
+    assert "ready" in shown
+    assert " kB" in shown or " B" in shown
+    assert "_" not in shown.partition("TOPIC")[0]
 
 
 def test_dead_letters_are_listed_and_purged(served: AdminShell) -> None:
     served.ok("groups", "create", "failing")
     assert served.ok("dlq", "list", "failing", "--json").objects == []
     assert served.ok("dlq", "resend", "failing").out == "group failing has no dead letters\n"
+    assert served.refused("dlq", "show", "failing", "some-id") == "group failing has no dead letter some-id"
+    assert served.refused("dlq", "show", "no-group", "some-id") == "there is no consumer group no-group"
     assert served.ok("dlq", "resend", "failing", "--json").out == ""
     assert "give --yes" in served.refused("dlq", "purge", "failing", status=2)
     assert "there is no consumer group" in served.refused("dlq", "list", "missing")

@@ -29,6 +29,14 @@ def test_rates_pairs_and_counts() -> None:
     assert arguments.positive("7") == 7
 
 
+def test_queues_are_numbers_with_or_without_their_broker() -> None:
+    assert arguments.queue("3") == (None, 3)
+    assert arguments.queue("broker-a/3") == ("broker-a", 3)
+    for text in ("/3", "broker-a/", "broker-a", "-1"):
+        with pytest.raises(ArgumentTypeError):
+            arguments.queue(text)
+
+
 def test_starting_points() -> None:
     assert arguments.start("earliest") == Start(edge="earliest")
     assert arguments.start("-10") == Start(last=10)
