@@ -34,6 +34,8 @@ _JSON: Final = int(SerializeType.JSON)
 # Seconds between looks whether the futures of requests are done without a response, as those of long polls whose
 # clients have gone. A callback of the future would cost each poll more.
 _LOOK_SECONDS: Final = 10.0
+# Mean size of the parts of a write, in bytes, up to which they are copied into one buffer.
+_MAX_COPIED: Final = 8 * 1024
 
 # The share of connections that take no turns.
 _UNSHARED: Final = Share(Source(None))
@@ -64,6 +66,7 @@ class RemotingConnection(FlowControl):
         "_of_server",
         "_opaque",
         "_out",
+        "_out_bytes",
         "_pending",
         "_ready",
         "_turns",
@@ -124,6 +127,7 @@ class RemotingConnection(FlowControl):
         # When the requests without a response are looked at next; infinite if there are none.
         self._look_at = math.inf
         self._out: list[bytes] = []
+        self._out_bytes = 0
 
     @property
     def pending(self) -> int:
@@ -497,6 +501,7 @@ class RemotingConnection(FlowControl):
         if not out:
             self.loop.call_soon(self._flush)
         out.append(header)
+        self._out_bytes += len(header) + len(body)
         if body:
             out.append(body)
             if len(body) >= LARGE:
@@ -509,9 +514,13 @@ class RemotingConnection(FlowControl):
         self._out = []
         if self.closed or transport is None or not out:
             return
-        data = out[0] if len(out) == 1 else b"".join(out)
-        self.sent_bytes += len(data)
-        transport.write(data)
+        size = self._out_bytes
+        self._out_bytes = 0
+        self.sent_bytes += size
+        if size > _MAX_COPIED * len(out):
+            transport.writelines(out)
+        else:
+            transport.write(out[0] if len(out) == 1 else b"".join(out))
         if self.congested and transport.get_write_buffer_size() > self.limits.hard_buffer:
             self.abort(CloseCause.SLOW_READER)
 

@@ -54,6 +54,9 @@ class Transport:
     def __init__(self, sink: Callable[[bytes], None]) -> None:
         self.write = sink
 
+    def writelines(self, buffers: list[bytes]) -> None:
+        self.write(b"".join(buffers))
+
     def set_write_buffer_limits(self, **_: int) -> None: ...
 
     def get_write_buffer_size(self) -> int:

@@ -42,6 +42,9 @@ class Wire:
         self.answers += count
         self.answered(count)
 
+    def writelines(self, buffers: list[bytes]) -> None:
+        self.write(b"".join(buffers))
+
     def set_write_buffer_limits(self, **_: int) -> None: ...
 
     def get_write_buffer_size(self) -> int:

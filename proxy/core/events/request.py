@@ -4,7 +4,6 @@ Topic and group come from the request table for all codes; `_READERS` lists the 
 read as well.
 """
 
-import struct
 import time
 from collections.abc import Callable
 from typing import Final
@@ -33,9 +32,9 @@ _OK: Final = frozenset(
 )
 # In a stored record: its size, the offset of its sys flag, and the offset of its reconsume times, which depends on the
 # sizes of the hosts in the sys flag.
-_size = struct.Struct(">i").unpack_from
 _SYS_FLAG: Final = 36
-_RECONSUME_TIMES: Final = {0b00: 72, 0b01: 84, 0b10: 84, 0b11: 96}
+_RECONSUME_TIMES: Final = (72, 84, 84, 96)
+_MAX_TIMES: Final = 2**31 - 1
 # Maximum digits of a parsed number: milliseconds of that many seconds fit into 64 bits.
 _MAX_DIGITS: Final = 15
 # Milliseconds of the delay levels 1 to 18, as in the brokers' default configuration.
@@ -232,33 +231,40 @@ def _number(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdecimal() and len(text) <= _MAX_DIGITS else None
 
 
-def count(body: bytes | memoryview) -> int:
+def count(body: bytes) -> int:
     """Return the number of records in a body: stored messages or those of a batch; each begins with its size."""
     records, position, end = 0, 0, len(body)
-    size: int
     while position + 4 <= end:
-        (size,) = _size(body, position)
+        # As `_word`; compiled, this takes an eighth of the time of `struct`.
+        size = body[position] << 24 | body[position + 1] << 16 | body[position + 2] << 8 | body[position + 3]
         position += size
+        # A negative size is read as a very large one.
         if size < 4 or position > end:
             break
         records += 1
     return records
 
 
-def attempt(body: bytes | memoryview) -> int | None:
+def attempt(body: bytes) -> int | None:
     """Return the highest delivery attempt among stored records; None without records."""
     highest = -1
-    position = 0
+    position, end = 0, len(body)
     try:
-        while position < len(body):
-            (size,) = _size(body, position)
-            (flag,) = _size(body, position + _SYS_FLAG)
-            (times,) = _size(body, position + _RECONSUME_TIMES[flag >> 4 & 0b11])
-            if size <= 0:
+        while position < end:
+            size = _word(body, position)
+            flag = body[position + _SYS_FLAG + 3]
+            times = _word(body, position + _RECONSUME_TIMES[flag >> 4 & 0b11])
+            if size == 0:
                 break
-            highest = max(highest, times)
+            if highest < times <= _MAX_TIMES:
+                highest = times
             position += size
-    except struct.error:
+    except IndexError:
         # The body is truncated, which the client will report.
         pass
     return None if highest < 0 else highest + 1
+
+
+def _word(body: bytes, position: int) -> int:
+    """Return the unsigned number of four bytes at a position. Raises IndexError."""
+    return body[position] << 24 | body[position + 1] << 16 | body[position + 2] << 8 | body[position + 3]
