@@ -11,7 +11,7 @@ SOAK_SECONDS ?= 1800
 RUN_DIR ?= build/demo
 LISTEN ?= 127.0.0.1:8080
 
-.PHONY: install run test unit check docs screenshots analytics-demo analytics-package protos clients acl-table limits conformance bench bench-store \
+.PHONY: install run test unit check docs screenshots analytics-demo analytics-package protos clients acl-table limits conformance bench bench-publish bench-store \
 	bench-analytics exactness contract crash dashboard faults soak attacks fuzz audit lock clean
 .DEFAULT_GOAL := run
 
@@ -101,9 +101,14 @@ limits: install
 conformance: install
 	$(BIN)/python -m tests.conformance.run
 
-# AUTH=on: brokers and proxies require credentials, and the loads sign.
-bench: install
-	$(BIN)/python -m tests.benchmark.run $(if $(filter on,$(AUTH)),--auth)
+# Against the compiled build; plots in build/bench.html. AUTH=on: brokers and proxies require credentials, and the loads
+# sign. MATRIX=full: all sizes, numbers of clients, TLS and workers; hours. `make bench-publish` writes the figures into
+# docs/benchmarks.md and README.md.
+bench: compile
+	$(BIN)/python -m tests.benchmark.run $(if $(filter on,$(AUTH)),--auth) $(if $(MATRIX),--matrix $(MATRIX))
+
+bench-publish: compile
+	$(BIN)/python -m tests.benchmark.publish
 
 # What must survive brokers, name servers, clients and replicas that are killed.
 faults: install

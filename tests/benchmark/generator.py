@@ -71,6 +71,9 @@ def started(operation: str, subject: Attributes, **options: str | float) -> Iter
     command = [str(PROGRAM), operation, *_addresses(operation, subject)]
     for name, value in options.items():
         command.append(f"--{name.replace('_', '-')}={value}")
+    if subject.name == "haproxy" and not operation.startswith("grpc-"):
+        # The route has the broker's address; the relay is in front of it.
+        command.append("--dial-endpoint")
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield process

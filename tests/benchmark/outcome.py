@@ -17,6 +17,11 @@ class Sample:
     p99_ms: float
     p999_ms: float
     rss_mb: float | None
+    broker_cpu_us_per_message: float | None = None
+    generator_cpu_us_per_message: float | None = None
+    syscalls_per_message: float | None = None
+    rate: float | None = None
+    """Messages per second that arrived, in open loop."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,7 @@ class Finding:
         """Return the missed targets."""
         where, aims = f"{self.operation.name} {self.size}", self.operation.aims
         if aims.cpu_ratio is not None and self.cpu_ratio > aims.cpu_ratio:
-            yield f"{where}: CPU per message is {self.cpu_ratio:.2f} of Java's, over {aims.cpu_ratio}"
+            yield f"{where}: CPU per message is {self.cpu_ratio:.2f} of Java's, over {aims.cpu_ratio:.2f}"
         if aims.more_throughput and self.speed_ratio <= 1:
             yield f"{where}: {self.speed_ratio:.2f} times Java's messages per second, not more than Java"
         if not aims.lower_added_p99 or self.added_p99_gantry is None or self.added_p99_java is None:
@@ -60,14 +65,22 @@ class Finding:
 
 def middle(samples: list[Sample]) -> Sample:
     """Return the median of each measurement; memory is that of the last run."""
-    cpu = [one.cpu_us_per_message for one in samples if one.cpu_us_per_message is not None]
+
+    def optional(name: str) -> float | None:
+        values = [value for one in samples if (value := getattr(one, name)) is not None]
+        return round(median(values), 2) if values else None
+
     return Sample(
-        cpu_us_per_message=round(median(cpu), 2) if cpu else None,
+        cpu_us_per_message=optional("cpu_us_per_message"),
         messages_per_second=round(median(one.messages_per_second for one in samples), 1),
         p50_ms=round(median(one.p50_ms for one in samples), 3),
         p99_ms=round(median(one.p99_ms for one in samples), 3),
         p999_ms=round(median(one.p999_ms for one in samples), 3),
         rss_mb=samples[-1].rss_mb,
+        broker_cpu_us_per_message=optional("broker_cpu_us_per_message"),
+        generator_cpu_us_per_message=optional("generator_cpu_us_per_message"),
+        syscalls_per_message=optional("syscalls_per_message"),
+        rate=optional("rate"),
     )
 
 
@@ -78,6 +91,10 @@ def as_json(row: Row) -> dict[str, object]:
         "size": row.size,
         "clients": row.operation.clients,
         "window": row.operation.window,
+        "tls": row.operation.tls,
+        "workers": row.operation.workers,
+        "topics": row.operation.topics or 1,
+        "load": row.operation.pattern,
         "subject": row.subject,
         "supported": row.sample is not None,
     }
@@ -130,7 +147,11 @@ def table(rows: list[Row]) -> str:
     ]
     for row in rows:
         operation, size = row.operation, row.size
-        head = f"| {operation.name} | {size} | {operation.clients} x {operation.window} | {row.subject} |"
+        words = [operation.name, *(["TLS"] if operation.tls else [])]
+        words += [f"{operation.workers} workers"] if operation.workers > 1 else []
+        words += [f"{operation.topics} topics"] if operation.topics else []
+        words += [operation.pattern] if operation.pattern != "closed" else []
+        head = f"| {' '.join(words)} | {size} | {operation.clients} x {operation.window} | {row.subject} |"
         if row.sample is None:
             lines.append(f"{head} not supported | | | | | | | |")
         else:

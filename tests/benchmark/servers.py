@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import shlex
+import shutil
 import signal
 import socket
 import struct
@@ -18,6 +19,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from tests.cluster.access import certificate
+from tests.cluster.servers import accepts
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,6 +36,14 @@ LOAD_USER = ("bench", "bench-secret-1")
 LOAD_GRANTS = ("Topic:*=Pub,Sub", "Group:*=Sub")
 STOP_SECONDS = 20.0
 DEFAULT_GANTRY = shlex.join([sys.executable, "-m", "proxy", "serve"])
+RELAY_CONFIG = """global
+    nbthread 1
+defaults
+    mode tcp
+    timeout connect 5s
+    timeout client 300s
+    timeout server 300s
+"""
 AUTH_CONFIG = f"""
 [cluster]
 access_key = "{GANTRY_USER[0]}"
@@ -70,12 +81,17 @@ class Kit:
     subjects: dict[str, Attributes]
     absent: dict[str, str]
     """Optional subjects that did not start, and why."""
+    broker_pid: int
     auth: bool = False
     """Whether brokers and proxies require credentials."""
 
-    def add_topic(self, name: str, queues: int = 16) -> None:
+    def add_topic(self, name: str, queues: int = 16, kind: str = "NORMAL") -> None:
         """Create a topic."""
-        _peers("topic", name, "--dir", str(self.directory), "--queues", str(queues))
+        _peers("topic", name, "--dir", str(self.directory), "--queues", str(queues), "--type", kind)
+
+    def add_topics(self, name: str, number: int) -> None:
+        """Create NAME-0 to NAME-(N-1) with one queue each."""
+        _peers("topic", name, "--dir", str(self.directory), "--queues", "1", "--number", str(number))
 
     def add_group(self, name: str) -> None:
         """Create a consumer group."""
@@ -104,7 +120,14 @@ def kit(java: bool, rust: bool = False, auth: bool = False) -> Iterator[Kit]:
         absent: dict[str, str] = {}
         try:
             started = _start([*words, *ports, *(["--acl"] if auth else [])], absent, rust)
-            running = Kit(Path(started["dir"]), started["addresses"]["namesrv"], _subjects(started), absent, auth)
+            running = Kit(
+                Path(started["dir"]),
+                started["addresses"]["namesrv"],
+                _subjects(started),
+                absent,
+                started["nodes"]["broker"]["pid"],
+                auth,
+            )
             if auth:
                 grants = [word for grant in LOAD_GRANTS for word in ("--grant", grant)]
                 _peers("user", *LOAD_USER, *words, *grants)
@@ -137,29 +160,84 @@ def _subjects(started: dict[str, Any]) -> dict[str, Attributes]:
 
 
 @contextmanager
-def gantry(running: Kit, command: str) -> Iterator[Attributes]:
-    """Start Gantry before the kit's broker; it is ready when it answers a route request."""
+def gantry(
+    running: Kit, command: str, name: str = "gantry", settings: str = "", directory: Path = ROOT
+) -> Iterator[Attributes]:
+    """Start Gantry before the kit's broker; it is ready when it answers a route request.
+
+    settings: TOML at the start of the configuration. directory: where its sources are.
+    """
     port = free_port()
     words = [*shlex.split(command), "--namesrv", running.namesrv]
     if "--config" in words:
         words += ["--listen", f"{HOST}:{port}"]
     else:
         # All clients have one source address.
-        file = running.directory / "gantry.toml"
+        file = running.directory / f"{name}.toml"
         listener = f'[[listen]]\naddress = "{HOST}:{port}"\nmax_connections_per_address = 0\n'
-        file.write_text(listener + (AUTH_CONFIG if running.auth else ""))
+        tables = certificate(running.directory)[0]
+        file.write_text(settings + tables + listener + (AUTH_CONFIG if running.auth else ""))
         words += ["--config", str(file)]
-    log = running.directory / "gantry.log"
+    log = running.directory / f"{name}-gantry.log"
     with log.open("wb") as output:
-        process = subprocess.Popen(words, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        process = subprocess.Popen(words, cwd=directory, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
     try:
         if not _becomes_ready(process, port):
             tail = "\n".join(log.read_text(errors="replace").splitlines()[-12:])
             raise BenchmarkError(f"Gantry did not get ready ({shlex.join(words)}):\n{tail}")
         address = f"{HOST}:{port}"
-        yield Attributes("gantry", address, address, process.pid, address)
+        yield Attributes("gantry" if name == "gantry-workers" else name, address, address, process.pid, address)
     finally:
         end(process)
+
+
+@contextmanager
+def pure_sources() -> Iterator[Path]:
+    """Copy the sources without the compiled modules beside them."""
+    with tempfile.TemporaryDirectory(prefix="benchmark-pure-") as directory:
+        for name in ("protocol_negotiation", "protos", "remoting", "grpc_gateway", "proxy", "analytics"):
+            ignored = shutil.ignore_patterns("*.so", "__pycache__")
+            shutil.copytree(ROOT / name, Path(directory, name), ignore=ignored)
+        yield Path(directory)
+
+
+@contextmanager
+def relay(running: Kit, gantry_address: str) -> Iterator[Attributes]:
+    """Start HAProxy as a TCP relay: the floor of a process between client and server.
+
+    Remoting clients reach the broker through it, gRPC clients Gantry, because brokers do not speak gRPC; only the
+    relay's own cost says something there.
+    """
+    remoting, grpc = f"{HOST}:{free_port()}", f"{HOST}:{free_port()}"
+    direct = running.subjects["none"]
+    file = running.directory / "haproxy.cfg"
+    relays = "".join(
+        f"listen {name}\n    bind {address}\n    server {name} {target}\n"
+        for name, address, target in (("remoting", remoting, direct.data), ("grpc", grpc, gantry_address))
+        if target
+    )
+    file.write_text(RELAY_CONFIG + relays)
+    process = subprocess.Popen(
+        ["haproxy", "-db", "-f", str(file)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        deadline = time.monotonic() + READY_SECONDS
+        while not accepts(int(remoting.rpartition(":")[2])):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise BenchmarkError("HAProxy did not get ready")
+            time.sleep(0.05)
+        yield Attributes("haproxy", direct.route, remoting, process.pid, grpc if gantry_address else "")
+    finally:
+        end(process)
+
+
+def version(directory: Path = ROOT) -> str:
+    """Return what `gantry --version` says: the version, and whether it is compiled."""
+    done = subprocess.run([sys.executable, "-m", "proxy", "--version"], cwd=directory, capture_output=True, text=True)
+    return done.stdout.strip()
 
 
 def _becomes_ready(process: subprocess.Popen[bytes], port: int) -> bool:

@@ -39,7 +39,7 @@ func (g *greedy) frame(buf []byte, opaque int) []byte {
 // neverWait sends messages without waiting for answers.
 func neverWait(opts *options, rep *report) error {
 	return abuse(opts, rep, opts.discard, func(target broker, index int) abuser {
-		return newSender(opts.group, opts.topic, target.name, target.cluster, target.writers, opts.size, index)
+		return newSender(opts.group, opts.topicNames(), target.name, target.cluster, target.writers, opts.size, index)
 	})
 }
 

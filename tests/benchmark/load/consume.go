@@ -143,10 +143,10 @@ func popMessages(opts *options, rep *report) error {
 	if err != nil {
 		return err
 	}
-	pops := make([]*recorder, len(r.links))
+	pops, popped := make([]*recorder, len(r.links)), newHistogram()
 	r.work(func(index int, link *link, rec *recorder) error {
 		target := brokers[index%len(brokers)]
-		pops[index] = &recorder{run: r}
+		pops[index] = &recorder{run: r, latencies: popped}
 		drain := &popDrain{run: r, rec: rec, pops: pops[index], broker: target.name}
 		// Connections to one broker divide its queues.
 		share := (len(r.links) - index%len(brokers) + len(brokers) - 1) / len(brokers)
@@ -157,13 +157,11 @@ func popMessages(opts *options, rep *report) error {
 		}
 		return nil
 	})
-	var latencies []int64
 	for _, rec := range pops {
-		latencies = append(latencies, rec.latencies...)
 		rep.count("popped", int(rec.all.Load()))
 	}
 	rep.count("acknowledged", int(rep.AllMessages))
-	popLatency := distribution(latencies)
+	popLatency := popped.latency()
 	rep.PopLatency = &popLatency
 	return nil
 }

@@ -36,7 +36,7 @@ func TestFrameSurvivesTheWire(t *testing.T) {
 
 func TestHeaderIsValidJSON(t *testing.T) {
 	for name, wire := range map[string][]byte{
-		"send": newSender("P", "T", "broker-a", "C", 4, 300, 3).frame(nil, 5),
+		"send": newSender("P", []string{"T"}, "broker-a", "C", 4, 300, 3).frame(nil, 5),
 		"beat": heartbeat("client", "group", "topic", 1),
 	} {
 		size := int(binary.BigEndian.Uint32(wire))
@@ -55,7 +55,7 @@ func TestHeaderIsValidJSON(t *testing.T) {
 
 func TestSendCarriesProperties(t *testing.T) {
 	var got frame
-	if err := decodeFrame(newSender("P", "T", "broker-a", "C", 4, 10, 3).frame(nil, 5)[4:], &got); err != nil {
+	if err := decodeFrame(newSender("P", []string{"T"}, "broker-a", "C", 4, 10, 3).frame(nil, 5)[4:], &got); err != nil {
 		t.Fatal(err)
 	}
 	ext, err := got.fields()
@@ -128,18 +128,5 @@ func TestPoppedMessages(t *testing.T) {
 		if got[i] != want[i] {
 			t.Errorf("got %+v, want %+v", got[i], want[i])
 		}
-	}
-}
-
-func TestPercentile(t *testing.T) {
-	values := []int64{1e6, 2e6, 3e6, 4e6}
-	if got := percentile(values, 0.5); got != 2 {
-		t.Errorf("p50 = %v", got)
-	}
-	if got := percentile(values, 0.999); got != 4 {
-		t.Errorf("p99.9 = %v", got)
-	}
-	if got := percentile(nil, 0.5); got != 0 {
-		t.Errorf("p50 of nothing = %v", got)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	v2 "github.com/apache/rocketmq-clients/golang/v5/protocol/v2"
 	"google.golang.org/grpc"
+	security "google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -27,6 +28,7 @@ const (
 	dateTime        = "20060102T150405Z"
 	longPolling     = 20 * time.Second // what servers tell push consumers
 	receiveDeadline = longPolling + requestTimeout
+	invisible       = time.Minute // of what simple consumers receive
 )
 
 // member is one gRPC client: a connection of its own, a telemetry stream on it, heartbeats.
@@ -49,14 +51,14 @@ func join(opts *options, index int, kind v2.ClientType) (*member, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn, err := grpc.NewClient("passthrough:///"+opts.endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("passthrough:///"+opts.endpoint, grpc.WithTransportCredentials(transport()))
 	if err != nil {
 		return nil, err
 	}
 	m := &member{
 		opts: opts, kind: kind, endpoints: endpoints, conn: conn,
 		id:    fmt.Sprintf("bench@%d@%d@%08x", os.Getpid(), index, rand.Uint32()),
-		topic: &v2.Resource{Name: opts.topic},
+		topic: &v2.Resource{Name: opts.topicNames()[0]},
 		stub:  v2.NewMessagingServiceClient(conn),
 	}
 	if kind != v2.ClientType_PRODUCER {
@@ -70,6 +72,13 @@ func join(opts *options, index int, kind v2.ClientType) (*member, error) {
 	}
 	go m.beat()
 	return m, nil
+}
+
+func transport() security.TransportCredentials {
+	if secure {
+		return security.NewTLS(tlsConfig.Clone())
+	}
+	return insecure.NewCredentials()
 }
 
 func endpointsOf(address string) (*v2.Endpoints, error) {

@@ -17,7 +17,11 @@ import (
 func grpcReceive(opts *options, rep *report) error {
 	r := newRun(opts, rep)
 	defer r.close()
-	f := newFlow(r, nil)
+	kind := v2.ClientType_PUSH_CONSUMER
+	if opts.operation == "grpc-simple-ack" {
+		kind = v2.ClientType_SIMPLE_CONSUMER
+	}
+	f := newFlow(r, nil, kind)
 	for i := range opts.connections {
 		if err := f.consume(i); err != nil {
 			return err
@@ -34,7 +38,7 @@ func grpcMixed(opts *options, rep *report) error {
 	r := newRun(opts, rep)
 	defer r.close()
 	source := newSource(opts)
-	f := newFlow(r, source)
+	f := newFlow(r, source, v2.ClientType_PUSH_CONSUMER)
 	producers := max(1, opts.connections/2)
 	for i := range max(2, opts.connections) {
 		if i >= producers {
@@ -48,7 +52,7 @@ func grpcMixed(opts *options, rep *report) error {
 			return err
 		}
 		for range opts.window {
-			f.workers = append(f.workers, func(rec *recorder) error { return r.produce(m, source, rec, 0) })
+			f.workers = append(f.workers, func(rec *recorder) error { return r.produce(m, source, rec, 0, "") })
 		}
 	}
 	f.run()
@@ -61,29 +65,31 @@ type flow struct {
 	source   *source // whose messages count; all if there is none
 	workers  []func(*recorder) error
 	receives []*recorder
+	received *histogram // latencies of the receives
+	kind     v2.ClientType
 	missing  atomic.Int64 // messages that are not acknowledged yet
 }
 
-func newFlow(r *run, source *source) *flow {
-	f := &flow{r: r, source: source}
+func newFlow(r *run, source *source, kind v2.ClientType) *flow {
+	f := &flow{r: r, source: source, received: newHistogram(), kind: kind}
 	f.missing.Store(r.opts.messages)
 	return f
 }
 
 // consume adds a push consumer: one receiver for each assignment, and window workers that acknowledge.
 func (f *flow) consume(index int) error {
-	m, err := f.r.join(index, v2.ClientType_PUSH_CONSUMER)
+	m, err := f.r.join(index, f.kind)
 	if err != nil {
 		return err
 	}
-	queues, err := m.assignments()
+	queues, err := m.queues()
 	if err != nil {
 		return err
 	}
 	// As a push consumer's cache: a receive goes on while the batches before are worked on.
 	cache := make(chan *v2.Message, 2*batchSize)
 	for _, queue := range queues {
-		rec := &recorder{run: f.r}
+		rec := &recorder{run: f.r, latencies: f.received}
 		f.receives = append(f.receives, rec)
 		f.workers = append(f.workers, func(*recorder) error { return f.receive(m, queue, cache, rec) })
 	}
@@ -110,17 +116,33 @@ func (m *member) assignments() ([]*v2.MessageQueue, error) {
 	return queues, nil
 }
 
+// queues are those that a consumer receives from: a push consumer's assignments; of a simple consumer, which takes one
+// after the other from the route, the next one.
+func (m *member) queues() ([]*v2.MessageQueue, error) {
+	if m.kind == v2.ClientType_PUSH_CONSUMER {
+		return m.assignments()
+	}
+	ctx, done := m.call()
+	defer done()
+	answer, err := m.stub.QueryRoute(ctx, &v2.QueryRouteRequest{Topic: m.topic, Endpoints: m.endpoints})
+	if err := outcome("the route request", answer, err); err != nil {
+		return nil, err
+	}
+	if len(answer.GetMessageQueues()) == 0 {
+		return nil, errors.New("no queue is in the route")
+	}
+	return answer.GetMessageQueues()[:1], nil
+}
+
 // run works until every message is acknowledged and reports the receives beside it.
 func (f *flow) run() {
 	f.r.workAll(f.workers)
-	var latencies []int64
 	for _, rec := range f.receives {
-		latencies = append(latencies, rec.latencies...)
 		f.r.report.count("received", int(rec.all.Load()))
 	}
-	f.r.report.count("receives", len(latencies))
+	receives := f.received.latency()
+	f.r.report.count("receives", receives.Count)
 	f.r.report.count("acknowledged", int(f.r.report.AllMessages))
-	receives := distribution(latencies)
 	f.r.report.PopLatency = &receives
 }
 
@@ -156,10 +178,14 @@ func (m *member) receive(parent context.Context, queue *v2.MessageQueue) ([]*v2.
 	ctx, done := context.WithTimeout(m.signed(parent), receiveDeadline)
 	defer done()
 	attempt := requestID()
-	stream, err := m.stub.ReceiveMessage(ctx, &v2.ReceiveMessageRequest{
+	request := &v2.ReceiveMessageRequest{
 		Group: m.group, MessageQueue: queue, FilterExpression: everything(), BatchSize: batchSize,
 		AutoRenew: true, LongPollingTimeout: durationpb.New(longPolling), AttemptId: &attempt,
-	})
+	}
+	if m.kind == v2.ClientType_SIMPLE_CONSUMER {
+		request.AutoRenew, request.InvisibleDuration = false, durationpb.New(invisible)
+	}
+	stream, err := m.stub.ReceiveMessage(ctx, request)
 	if err != nil {
 		return nil, fmt.Errorf("a receive: %w", err)
 	}

@@ -3,9 +3,12 @@ package main
 import (
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -13,19 +16,26 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
+// So many clients join at a time.
+const joiners = 32
+
 // grpcSend sends with window requests in flight on each connection.
 func grpcSend(opts *options, rep *report) error {
 	r := newRun(opts, rep)
 	defer r.close()
 	source := newSource(opts)
 	var workers []func(*recorder) error
-	for i := range opts.connections {
-		m, err := r.join(i, v2.ClientType_PRODUCER)
-		if err != nil {
-			return err
-		}
-		for range opts.window {
-			workers = append(workers, func(rec *recorder) error { return r.produce(m, source, rec, 1) })
+	producers, err := r.joinProducers(opts.connections)
+	if err != nil {
+		return err
+	}
+	for i, m := range producers {
+		for lane := range opts.window {
+			group := ""
+			if opts.operation == "grpc-send-fifo" {
+				group = fmt.Sprintf("group-%d-%d", i, lane)
+			}
+			workers = append(workers, func(rec *recorder) error { return r.produce(m, source, rec, 1, group) })
 		}
 	}
 	r.workAll(workers)
@@ -41,17 +51,41 @@ func (r *run) join(index int, kind v2.ClientType) (*member, error) {
 	return m, err
 }
 
-// produce sends one message after the other; each counts as so many of the report's messages.
-func (r *run) produce(m *member, source *source, rec *recorder, counts int) error {
-	for r.take(1) {
-		sent := time.Now()
-		if err := m.send(source.message(sent)); err != nil {
+// joinProducers adds producers, several at a time.
+func (r *run) joinProducers(number int) ([]*member, error) {
+	found, failures := make([]*member, number), make([]error, number)
+	places := make(chan struct{}, joiners)
+	var joining sync.WaitGroup
+	for i := range number {
+		places <- struct{}{}
+		joining.Go(func() {
+			found[i], failures[i] = join(r.opts, i, v2.ClientType_PRODUCER)
+			<-places
+		})
+	}
+	joining.Wait()
+	for _, m := range found {
+		if m != nil {
+			r.closers = append(r.closers, m)
+		}
+	}
+	return found, errors.Join(failures...)
+}
+
+// produce sends one message after the other, in order if there is a message group; each counts as so many of the report's
+// messages.
+func (r *run) produce(m *member, source *source, rec *recorder, counts int, group string) error {
+	for {
+		sent, more := r.next()
+		if !more {
+			return nil
+		}
+		if err := m.send(source.message(time.Now(), group)); err != nil {
 			r.fail(err.Error())
 			continue
 		}
 		rec.done(sent, time.Now(), counts)
 	}
-	return nil
 }
 
 func (m *member) send(message *v2.Message) error {
@@ -69,7 +103,7 @@ func (m *member) send(message *v2.Message) error {
 
 // source makes messages as the Go client does.
 type source struct {
-	topic   *v2.Resource
+	topics  []*v2.Resource // in turn
 	host    string
 	tag     string
 	body    []byte
@@ -81,7 +115,10 @@ type source struct {
 var idEpoch = time.Date(2021, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
 
 func newSource(opts *options) *source {
-	s := &source{topic: &v2.Resource{Name: opts.topic}, tag: "TagA", body: text(opts.size)}
+	s := &source{tag: "TagA", body: text(opts.size)}
+	for _, name := range opts.topicNames() {
+		s.topics = append(s.topics, &v2.Resource{Name: name})
+	}
 	s.host, _ = os.Hostname()
 	// A random address keeps runs apart.
 	origin := binary.BigEndian.AppendUint64([]byte{1}, rand.Uint64())
@@ -90,12 +127,13 @@ func newSource(opts *options) *source {
 	return s
 }
 
-func (s *source) message(now time.Time) *v2.Message {
-	return &v2.Message{
-		Topic: s.topic,
+func (s *source) message(now time.Time, group string) *v2.Message {
+	number := s.counter.Add(1)
+	message := &v2.Message{
+		Topic: s.topics[int(number)%len(s.topics)],
 		SystemProperties: &v2.SystemProperties{
 			Tag:           &s.tag,
-			MessageId:     s.id(now),
+			MessageId:     s.id(now, number),
 			BornTimestamp: timestamppb.New(now),
 			BornHost:      s.host,
 			BodyEncoding:  v2.Encoding_IDENTITY,
@@ -103,11 +141,15 @@ func (s *source) message(now time.Time) *v2.Message {
 		},
 		Body: s.body,
 	}
+	if group != "" {
+		message.SystemProperties.MessageType, message.SystemProperties.MessageGroup = v2.MessageType_FIFO, &group
+	}
+	return message
 }
 
-func (s *source) id(now time.Time) string {
+func (s *source) id(now time.Time, number uint32) string {
 	raw := binary.BigEndian.AppendUint32(make([]byte, 0, 8), uint32(now.Unix()-idEpoch))
-	return s.origin + upperHex(binary.BigEndian.AppendUint32(raw, s.counter.Add(1)))
+	return s.origin + upperHex(binary.BigEndian.AppendUint32(raw, number))
 }
 
 // made is true for the ids of this source's messages.

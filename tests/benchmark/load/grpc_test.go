@@ -163,6 +163,25 @@ func TestMessagesAreSentReceivedAndAcknowledgedOnce(t *testing.T) {
 	}
 }
 
+func TestPacedSendsCountFromTheirTimesOfArrival(t *testing.T) {
+	service := &slowService{strictService: strictService{settled: map[string]bool{}, acked: map[string]int{}}}
+	address := serving(t, func(s *grpc.Server) { v2.RegisterMessagingServiceServer(s, service) })
+
+	// Forty arrivals within 40 ms at a server that takes 10 ms for each: the last waits for the others.
+	rep := load(t, "grpc-send-async", "--endpoint", address, "--connections", "1", "--window", "1", "--rate", "1000", "--messages", "40")
+	if rep.AllMessages != 40 || rep.Latency.Max < 300 {
+		t.Errorf("%d messages, latencies %+v", rep.AllMessages, rep.Latency)
+	}
+}
+
+// slowService takes its time for a send.
+type slowService struct{ strictService }
+
+func (s *slowService) SendMessage(ctx context.Context, r *v2.SendMessageRequest) (*v2.SendMessageResponse, error) {
+	time.Sleep(10 * time.Millisecond)
+	return s.strictService.SendMessage(ctx, r)
+}
+
 func TestARefusedClientIsAnError(t *testing.T) {
 	address := serving(t, func(s *grpc.Server) {
 		v2.RegisterMessagingServiceServer(s, &v2.UnimplementedMessagingServiceServer{})
@@ -196,11 +215,11 @@ func TestIdentifiersHaveTheFormOfTheOfficialClients(t *testing.T) {
 		t.Errorf("request id %s", id)
 	}
 	made := newSource(&options{topic: "t"})
-	id := made.id(time.Now())
+	id := made.id(time.Now(), 1)
 	if !regexp.MustCompile(`^01[0-9A-F]{32}$`).MatchString(id) {
 		t.Errorf("message id %s", id)
 	}
-	if !made.made(id) || newSource(&options{topic: "t"}).made(id) || id == made.id(time.Now()) {
+	if !made.made(id) || newSource(&options{topic: "t"}).made(id) || id == made.id(time.Now(), 2) {
 		t.Error("message ids do not tell sources and messages apart")
 	}
 }

@@ -28,7 +28,7 @@ type idler struct {
 	answered  int
 	inTime    int
 	notices   int
-	latencies []int64
+	latencies *histogram
 	failure   error
 	closing   bool
 }
@@ -77,7 +77,7 @@ func awaitLast(idlers []*idler, timeout time.Duration) {
 
 // openIdlers dials from several goroutines; each connection sends its first heartbeat at once.
 func openIdlers(opts *options) ([]*idler, error) {
-	idlers := make([]*idler, opts.connections)
+	idlers, latencies := make([]*idler, opts.connections), newHistogram()
 	numbers := make(chan int)
 	failures := make(chan error, dialers)
 	for range dialers {
@@ -85,7 +85,7 @@ func openIdlers(opts *options) ([]*idler, error) {
 			var failed error
 			for i := range numbers {
 				if failed == nil {
-					idlers[i], failed = openIdler(opts, i)
+					idlers[i], failed = openIdler(opts, i, latencies)
 				}
 			}
 			failures <- failed
@@ -114,12 +114,12 @@ func firstLine(text string) string {
 	return text
 }
 
-func openIdler(opts *options, index int) (*idler, error) {
+func openIdler(opts *options, index int, latencies *histogram) (*idler, error) {
 	address := opts.namesrv
 	if opts.endpoint != "" {
 		address = opts.endpoint
 	}
-	conn, err := net.DialTimeout("tcp", address, 20*time.Second)
+	conn, err := connect(address, 20*time.Second)
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +129,7 @@ func openIdler(opts *options, index int) (*idler, error) {
 	}
 	client := fmt.Sprintf("127.0.0.1@%d#%d", os.Getpid(), index)
 	name := fmt.Sprintf("%s-%d", opts.group, group)
-	one := &idler{conn: conn, frame: func(opaque int) []byte { return heartbeat(client, name, opts.topic, opaque) }}
+	one := &idler{conn: conn, latencies: latencies, frame: func(opaque int) []byte { return heartbeat(client, name, opts.topic, opaque) }}
 	go one.listen(opts.timeout)
 	return one, one.beat()
 }
@@ -233,7 +233,7 @@ func (i *idler) listen(timeout time.Duration) {
 			i.answered++
 			i.waiting = false
 			took := now.Sub(i.sent)
-			i.latencies = append(i.latencies, took.Nanoseconds())
+			i.latencies.record(took)
 			if took <= timeout {
 				i.inTime++
 			}
@@ -251,11 +251,11 @@ func disconnected(err error) error {
 
 // collect adds up what the connections saw. A heartbeat that was not answered in time is an error.
 func collect(idlers []*idler, opts *options, rep *report) {
-	var latencies []int64
+	var latencies []*histogram
 	totals := map[string]int{}
 	for _, one := range idlers {
 		one.mutex.Lock()
-		latencies = append(latencies, one.latencies...)
+		latencies = append(latencies, one.latencies)
 		totals["heartbeats"] += one.beats
 		totals["answered"] += one.answered
 		totals["in_time"] += one.inTime
@@ -274,5 +274,5 @@ func collect(idlers []*idler, opts *options, rep *report) {
 		rep.count(name, number)
 	}
 	rep.Messages, rep.AllMessages = int64(totals["answered"]), int64(totals["answered"])
-	rep.Latency = distribution(latencies)
+	rep.Latency = merged(latencies...).latency()
 }

@@ -24,7 +24,9 @@ slow-reader   connections that ask for messages and never read the answers
 flood         connections that send as fast as they can and wait for nothing
 
 grpc-send-sync, grpc-send-async   as above, over gRPC
+grpc-send-fifo                    each request in flight has its own message group
 grpc-receive-ack                  push consumers; every message is acknowledged by a call of its own
+grpc-simple-ack                   simple consumers instead
 grpc-mixed                        half of the connections send what the others receive and acknowledge
 
 echo          unary calls to a bare gRPC server, --window in flight on each connection
@@ -53,6 +55,8 @@ type options struct {
 	interval     time.Duration
 	groups       int
 	discard      bool
+	rate         float64
+	topics       int
 }
 
 // operations do the work and fill in the report.
@@ -67,7 +71,9 @@ var operations = map[string]func(*options, *report) error{
 
 	"grpc-send-sync":   grpcSend,
 	"grpc-send-async":  grpcSend,
+	"grpc-send-fifo":   grpcSend,
 	"grpc-receive-ack": grpcReceive,
+	"grpc-simple-ack":  grpcReceive,
 	"grpc-mixed":       grpcMixed,
 
 	"echo":        echo,
@@ -115,6 +121,9 @@ func parse(words []string) (*options, error) {
 	interval := set.Float64("interval", 30, "`seconds` between the heartbeats of an idle connection")
 	set.IntVar(&opts.groups, "groups", 0, "consumer groups that idle connections share; 0 gives each its own")
 	set.BoolVar(&opts.discard, "discard", false, "flood: read the answers and throw them away")
+	set.Float64Var(&opts.rate, "rate", 0, "sends and grpc-mixed: messages per second that arrive whatever the answers do; latencies count from the time of arrival (0: as fast as answers come)")
+	set.IntVar(&opts.topics, "topics", 0, "sends: `number` of topics, TOPIC-0 and so on, in turn; 0 means the one named TOPIC")
+	set.BoolVar(&secure, "tls", false, "connect with TLS, without verifying the certificate")
 	set.Usage = func() {
 		fmt.Fprint(os.Stderr, usage)
 		set.PrintDefaults()
@@ -158,6 +167,18 @@ func (o *options) fillIn() {
 	}
 }
 
+// topicNames are the topics to send to.
+func (o *options) topicNames() []string {
+	if o.topics == 0 {
+		return []string{o.topic}
+	}
+	names := make([]string, o.topics)
+	for i := range names {
+		names[i] = fmt.Sprintf("%s-%d", o.topic, i)
+	}
+	return names
+}
+
 func (o *options) check(rest []string) error {
 	unbounded := o.duration == 0 && o.messages == 0
 	switch {
@@ -169,9 +190,13 @@ func (o *options) check(rest []string) error {
 		return errors.New("--dial-endpoint needs --endpoint")
 	case o.connections < 1 || o.window < 1 || o.size < 0:
 		return errors.New("--connections and --window are at least 1, --size at least 0")
+	case o.rate < 0 || o.topics < 0:
+		return errors.New("--rate and --topics are at least 0")
+	case o.rate > 0 && !strings.Contains(o.operation, "send") && o.operation != "grpc-mixed":
+		return errors.New("--rate is for sends and grpc-mixed")
 	case o.duration == 0 && slices.Contains([]string{"idle", "slow-reader", "flood", "echo-idle"}, o.operation):
 		return errors.New("--seconds is needed")
-	case o.messages == 0 && slices.Contains([]string{"grpc-receive-ack", "grpc-mixed"}, o.operation):
+	case o.messages == 0 && slices.Contains([]string{"grpc-receive-ack", "grpc-simple-ack", "grpc-mixed"}, o.operation):
 		return errors.New("--messages is needed")
 	case unbounded && o.operation != "pop-ack" && o.operation != "echo-serve":
 		return errors.New("--messages or --seconds is needed")

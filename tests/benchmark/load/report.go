@@ -1,8 +1,6 @@
 package main
 
 import (
-	"math"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -32,8 +30,10 @@ type report struct {
 type latency struct {
 	Count int     `json:"count"`
 	P50   float64 `json:"p50"`
+	P90   float64 `json:"p90"`
 	P99   float64 `json:"p99"`
 	P999  float64 `json:"p99_9"`
+	P9999 float64 `json:"p99_99"`
 	Max   float64 `json:"max"`
 }
 
@@ -55,27 +55,6 @@ func (r *report) count(name string, number int) {
 		r.Counts = map[string]int{}
 	}
 	r.Counts[name] += number
-}
-
-// distribution sorts nanoseconds and summarises them.
-func distribution(nanoseconds []int64) latency {
-	slices.Sort(nanoseconds)
-	return latency{
-		Count: len(nanoseconds),
-		P50:   percentile(nanoseconds, 0.5),
-		P99:   percentile(nanoseconds, 0.99),
-		P999:  percentile(nanoseconds, 0.999),
-		Max:   percentile(nanoseconds, 1),
-	}
-}
-
-// percentile is the nearest rank of sorted nanoseconds, in milliseconds.
-func percentile(sorted []int64, share float64) float64 {
-	if len(sorted) == 0 {
-		return 0
-	}
-	rank := max(1, int(math.Ceil(share*float64(len(sorted)))))
-	return float64(sorted[rank-1]) / 1e6
 }
 
 // ownCPU is the user and system time of this process so far.

@@ -40,7 +40,7 @@ func route(opts *options) ([]broker, error) {
 	if err := link.conn.SetDeadline(time.Now().Add(opts.timeout)); err != nil {
 		return nil, err
 	}
-	fields := appendField(appendField(nil, "topic", opts.topic), "acceptStandardJsonOnly", "true")
+	fields := appendField(appendField(nil, "topic", opts.topicNames()[0]), "acceptStandardJsonOnly", "true")
 	var brokers []broker
 	var refused error
 	err = link.call(codeRoute, withoutComma(fields), nil, func(f *frame, _, _ time.Time) {

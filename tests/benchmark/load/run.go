@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -12,6 +13,25 @@ import (
 
 // So many errors end a run: what follows would not say more.
 const tooManyErrors = 100
+
+const (
+	sharedHistograms = 16
+	bufferSize       = 16 << 10
+)
+
+// secure makes all connections TLS; the server's certificate is not verified.
+var secure bool
+
+// tlsConfig is that of all TLS connections.
+var tlsConfig = &tls.Config{InsecureSkipVerify: true}
+
+func connect(address string, timeout time.Duration) (net.Conn, error) {
+	dialer := &net.Dialer{Timeout: timeout}
+	if secure {
+		return tls.DialWithDialer(dialer, "tcp", address, tlsConfig)
+	}
+	return dialer.Dial("tcp", address)
+}
 
 // run is one load: its limits, its connections and what its workers record.
 type run struct {
@@ -25,7 +45,9 @@ type run struct {
 	from    time.Time // what is sent before is warm-up
 	until   time.Time // zero without a time limit
 	left    atomic.Int64
-	closed  atomic.Bool
+	// With a rate: messages claimed so far.
+	arrivals atomic.Int64
+	closed   atomic.Bool
 }
 
 func newRun(opts *options, rep *report) *run {
@@ -40,7 +62,7 @@ func (r *run) stopped() bool { return r.ctx.Err() != nil }
 // recorder collects the measurements of one worker.
 type recorder struct {
 	run       *run
-	latencies []int64
+	latencies *histogram
 	messages  int64
 	all       atomic.Int64
 	last      time.Time
@@ -54,7 +76,7 @@ func (r *recorder) done(sent, now time.Time, messages int) {
 		return
 	}
 	// The slowest answers come after the end; leaving out their latencies would flatter the server.
-	r.latencies = append(r.latencies, now.Sub(sent).Nanoseconds())
+	r.latencies.record(now.Sub(sent))
 	if r.run.until.IsZero() || !now.After(r.run.until) {
 		r.messages += int64(messages)
 	}
@@ -82,9 +104,11 @@ func open(opts *options, rep *report) (*run, []broker, error) {
 func (r *run) close() {
 	if !r.closed.Swap(true) {
 		r.stop()
+		var closing sync.WaitGroup
 		for _, one := range r.closers {
-			one.Close()
+			closing.Go(func() { one.Close() })
 		}
+		closing.Wait()
 	}
 }
 
@@ -107,10 +131,7 @@ func (r *run) workAll(workers []func(*recorder) error) {
 		r.until = r.from.Add(r.opts.duration)
 		defer time.AfterFunc(time.Until(r.until), r.stop).Stop()
 	}
-	recorders := make([]*recorder, len(workers))
-	for i := range recorders {
-		recorders[i] = &recorder{run: r, latencies: make([]int64, 0, 1<<20/len(workers))}
-	}
+	recorders := r.recorders(len(workers))
 	finished := make(chan struct{})
 	go r.watch(recorders, finished)
 	var running sync.WaitGroup
@@ -126,6 +147,19 @@ func (r *run) workAll(workers []func(*recorder) error) {
 	r.close()
 	r.report.CPUSeconds = (ownCPU() - cpu).Seconds()
 	r.summarise(recorders)
+}
+
+// recorders makes those of the workers. A histogram is large, so that many workers share few.
+func (r *run) recorders(number int) []*recorder {
+	shared := make([]*histogram, min(number, sharedHistograms))
+	for i := range shared {
+		shared[i] = newHistogram()
+	}
+	found := make([]*recorder, number)
+	for i := range found {
+		found[i] = &recorder{run: r, latencies: shared[i%len(shared)]}
+	}
+	return found
 }
 
 // watch ends the run when no answer comes any more.
@@ -168,10 +202,10 @@ func (r *run) take(messages int) bool {
 }
 
 func (r *run) summarise(recorders []*recorder) {
-	var latencies []int64
+	var latencies []*histogram
 	last := r.from
 	for _, rec := range recorders {
-		latencies = append(latencies, rec.latencies...)
+		latencies = append(latencies, rec.latencies)
 		r.report.Messages += rec.messages
 		r.report.AllMessages += rec.all.Load()
 		if rec.last.After(last) {
@@ -181,7 +215,7 @@ func (r *run) summarise(recorders []*recorder) {
 	if !r.until.IsZero() && last.After(r.until) {
 		last = r.until
 	}
-	r.report.Latency = distribution(latencies)
+	r.report.Latency = merged(latencies...).latency()
 	if r.report.Seconds = last.Sub(r.from).Seconds(); r.report.Seconds > 0 {
 		r.report.PerSecond = float64(r.report.Messages) / r.report.Seconds
 	}
@@ -204,11 +238,11 @@ type slot struct {
 }
 
 func dial(address string, window int) (*link, error) {
-	conn, err := net.DialTimeout("tcp", address, 5*time.Second)
+	conn, err := connect(address, 20*time.Second)
 	if err != nil {
 		return nil, err
 	}
-	l := &link{conn: conn, reader: newFrameReader(conn, 64<<10), slots: make([]slot, window)}
+	l := &link{conn: conn, reader: newFrameReader(conn, bufferSize), slots: make([]slot, window)}
 	for i := range l.slots {
 		l.slots[i].opaque = i
 		l.free = append(l.free, i)

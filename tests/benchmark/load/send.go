@@ -16,29 +16,33 @@ func sendMessages(opts *options, rep *report) error {
 	}
 	r.work(func(index int, link *link, rec *recorder) error {
 		target := brokers[index%len(brokers)]
-		source := newSender(opts.group, opts.topic, target.name, target.cluster, target.writers, opts.size, index)
-		return link.pipeline(opts.window, func(buf []byte, opaque int) ([]byte, bool) {
-			if !r.take(1) {
-				return buf, false
-			}
-			return source.frame(buf, opaque), true
-		}, func(f *frame, sent, now time.Time) {
+		source := newSender(opts.group, opts.topicNames(), target.name, target.cluster, target.writers, opts.size, index)
+		answered := func(f *frame, sent, now time.Time) {
 			if f.code != 0 {
 				r.fail(f.failure("a send was"))
 				return
 			}
 			rec.done(sent, now, 1)
-		})
+		}
+		if opts.rate > 0 {
+			return r.paced(link, source.frame, answered)
+		}
+		return link.pipeline(opts.window, func(buf []byte, opaque int) ([]byte, bool) {
+			if !r.take(1) {
+				return buf, false
+			}
+			return source.frame(buf, opaque), true
+		}, answered)
 	})
 	return nil
 }
 
 // sender writes SEND_MESSAGE_V2 frames as the Java client does.
 type sender struct {
-	head    string // fields before the queue
-	middle  string // between queue and born time
-	tail    string // after the unique key
-	unique  string // the part of the unique keys that stays
+	heads   []string // fields before the queue, by topic, in turn
+	middle  string   // between queue and born time
+	tail    string   // after the unique key
+	unique  string   // the part of the unique keys that stays
 	body    []byte
 	queues  int
 	counter int
@@ -46,16 +50,19 @@ type sender struct {
 	month   int64 // the start of the month in milliseconds
 }
 
-func newSender(group, topic, broker, cluster string, queues, size, index int) *sender {
-	head := appendField(appendField(appendField(nil, "a", group), "b", topic), "c", "TBW102")
-	head = appendField(head, "d", "4")
+func newSender(group string, topics []string, broker, cluster string, queues, size, index int) *sender {
+	heads := make([]string, len(topics))
+	for i, topic := range topics {
+		head := appendField(appendField(appendField(nil, "a", group), "b", topic), "c", "TBW102")
+		heads[i] = string(appendField(head, "d", "4"))
+	}
 	tail := `\u0002WAIT\u0001true\u0002CLUSTER\u0001` + cluster + `\u0002TAGS\u0001TagA\u0002",`
 	tail += `"j":"0","k":"false","m":"false","n":"` + broker + `"`
 	now := time.Now().UTC()
 	// The address, the process and the class loader, where a number keeps the senders apart.
 	origin := []byte{127, 0, 0, 1, byte(os.Getpid() >> 8), byte(os.Getpid()), 1, 2, byte(index >> 8), byte(index)}
 	return &sender{
-		head:    string(head),
+		heads:   heads,
 		middle:  `"f":"0",`,
 		tail:    tail,
 		unique:  strings.ToUpper(hex.EncodeToString(origin)),
@@ -83,7 +90,7 @@ func text(size int) []byte {
 func (s *sender) frame(buf []byte, opaque int) []byte {
 	s.counter++
 	now := time.Now().UnixMilli()
-	fields := append(s.fields[:0], s.head...)
+	fields := append(s.fields[:0], s.heads[s.counter%len(s.heads)]...)
 	fields = appendNumber(fields, "e", int64(s.counter%s.queues))
 	fields = append(fields, s.middle...)
 	fields = appendNumber(fields, "g", now)
