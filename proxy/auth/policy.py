@@ -108,7 +108,8 @@ def parse_actions(texts: Iterable[str]) -> frozenset[Action]:
     for text in texts:
         action = names.get(text.strip().lower())
         if action is None:
-            raise ValueError(f"unknown action {text[:40]!r}; actions are {', '.join(Action)}")
+            known = ", ".join(action for action in Action if action is not Action.ANY)
+            raise ValueError(f"unknown action {text[:40]!r}; actions are {known}, All")
         actions.add(action)
     if not actions:
         raise ValueError("a policy needs at least one action")
