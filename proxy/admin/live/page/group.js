@@ -17,7 +17,7 @@ export function group(view, name) {
     return facts([["state", state(found)], ["members", found.members.length], ["lag", `${short(found.lag)} messages`], ["oldest waiting", span(found.lag_seconds)], ["consumes", found.rate === null ? null : `${short(found.rate)}/s`], ["last consumed", moment(found.last_consumed)], ["waiting retries", short(found.retry_backlog)], ["dead letters", found.dead_letters ? make("span", { class: "bad" }, short(found.dead_letters)) : "0"]]);
   });
   view.panel("Why it is behind", () => diagnose(name), { note: "by queues, members and their own statistics", every: 10000 });
-  view.panel("Delivered messages per second", () => hourChart("Delivered messages per second in the last hour", { group: name }, [["delivered", "grpc", "delivered"]]), { note: "last hour", every: 15000 });
+  view.panel("Delivered messages per second", () => hourChart("Delivered messages per second in the last hour", { group: name }, [["delivered", "delivered", "delivered"]]), { note: "last hour", every: 15000 });
   view.panel("Lag by queue", () => lag(name, path), { every: 10000 });
   view.panel("Members", () => members(path), { wide: true });
   view.panel("Skew", async () => skew((await get(path)).skew), { note: "members that subscribe differently lose messages", every: 15000 });

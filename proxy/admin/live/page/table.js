@@ -39,7 +39,8 @@ function header(column, sort) {
 }
 
 function cell(column, row) {
-  const shown = column.cell ? column.cell(row) : column.value(row);
+  const found = column.cell ? column.cell(row) : column.value(row);
+  const shown = column.number && typeof found === "number" ? found.toLocaleString() : found;
   const kind = column.kind ? column.kind(row) : "";
   return make("td", { class: `${column.number ? "number" : "text"} ${kind}` }, shown instanceof Node ? shown : shown === null || shown === undefined ? "–" : String(shown));
 }

@@ -18,7 +18,7 @@ export function topic(view, name) {
     const total = (field) => found.brokers.reduce((sum, broker) => sum + broker[field], 0);
     return facts([["type of messages", found.kind], ["order", found.order], ["brokers", found.brokers.length], ["queues to read", total("read_queues")], ["queues to write", total("write_queues")]]);
   }, { every: 30000 });
-  view.panel("Messages per second", () => hourChart("Messages per second in the last hour", { topic: name }, [["sent", "remoting", "sent"], ["delivered", "grpc", "delivered"], ["failed", "bad", "failed requests"]]), { note: "last hour", every: 15000 });
+  view.panel("Messages per second", () => hourChart("Messages per second in the last hour", { topic: name }, [["sent", "remoting", "sent"], ["delivered", "delivered", "delivered"], ["failed", "bad", "failed requests"]]), { note: "last hour", every: 15000 });
   view.panel("Brokers", async () => table("Brokers of the topic", [
     { name: "broker", value: (broker) => broker.broker, cell: (broker) => link("brokers", broker.broker) },
     { name: "addresses", value: (broker) => Object.entries(broker.addresses).map(([id, address]) => `${id}: ${address}`).join(", ") },
