@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from grpc_gateway.clients.rpc import Rpc, Write
 from grpc_gateway.consuming.receipt_handle import ReceiptHandle
 from grpc_gateway.response_status import Refused
+from grpc_gateway.unary import parsed
 from protos.apache.rocketmq.v2 import service_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Message, MessageType
 from remoting import message_trace
@@ -20,8 +21,8 @@ from remoting.message_trace import CONSUMED, FAILED, ConsumptionEnd, Consumption
 
 _Request = TypeVar("_Request", contravariant=True)
 _Response = TypeVar("_Response")
-# A function that serves a unary rpc.
-Serve = Callable[[Rpc, _Request], Coroutine[Any, Any, _Response]]
+# A function that serves a unary rpc; it may serialize its response.
+Serve = Callable[[Rpc, _Request], Coroutine[Any, Any, _Response | bytes]]
 Receive = Callable[[Rpc, pb.ReceiveMessageRequest, Write], Awaitable[None]]
 Forward = Serve[pb.ForwardMessageToDeadLetterQueueRequest, pb.ForwardMessageToDeadLetterQueueResponse]
 Change = Serve[pb.ChangeInvisibleDurationRequest, pb.ChangeInvisibleDurationResponse]
@@ -62,7 +63,7 @@ class MessageTrace:
         async def traced(rpc: Rpc, request: pb.SendMessageRequest) -> pb.SendMessageResponse:
             start = time.time()
             try:
-                response = await send(rpc, request)
+                response: pb.SendMessageResponse = parsed(pb.SendMessageResponse, await send(rpc, request))
             except Exception:
                 self._published(request.messages, (), start)
                 raise
@@ -131,7 +132,7 @@ class MessageTrace:
         """Return a function that serves an AckMessage, and records the messages acknowledged."""
 
         async def traced(rpc: Rpc, request: pb.AckMessageRequest) -> pb.AckMessageResponse:
-            response = await ack(rpc, request)
+            response: pb.AckMessageResponse = parsed(pb.AckMessageResponse, await ack(rpc, request))
             for entry in response.entries:
                 if entry.status.code == Code.OK:
                     self._ended(
@@ -147,7 +148,9 @@ class MessageTrace:
         async def traced(
             rpc: Rpc, request: pb.ForwardMessageToDeadLetterQueueRequest
         ) -> pb.ForwardMessageToDeadLetterQueueResponse:
-            response = await forward(rpc, request)
+            response: pb.ForwardMessageToDeadLetterQueueResponse = parsed(
+                pb.ForwardMessageToDeadLetterQueueResponse, await forward(rpc, request)
+            )
             if response.status.code == Code.OK:
                 self._ended(request.group.name, request.topic.name, request.message_id, request.receipt_handle, FAILED)
             return response
@@ -161,7 +164,9 @@ class MessageTrace:
         """
 
         async def traced(rpc: Rpc, request: pb.ChangeInvisibleDurationRequest) -> pb.ChangeInvisibleDurationResponse:
-            response = await change(rpc, request)
+            response: pb.ChangeInvisibleDurationResponse = parsed(
+                pb.ChangeInvisibleDurationResponse, await change(rpc, request)
+            )
             if response.status.code == Code.OK and returns(rpc):
                 self._ended(request.group.name, request.topic.name, request.message_id, request.receipt_handle, FAILED)
             return response

@@ -3,7 +3,6 @@
 Business errors are responses with a status; they never end a call with a gRPC status.
 """
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
@@ -28,7 +27,7 @@ from grpc_gateway.producing.transaction_service import TransactionService
 from grpc_gateway.route_service import RouteService
 from grpc_gateway.server import immediate
 from grpc_gateway.streaming import StreamingRpcs
-from grpc_gateway.taskless import run_eagerly
+from grpc_gateway.taskless import Running, start
 from grpc_gateway.unary import UnaryRpcs
 from protos.apache.rocketmq.v2 import service_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import ClientType
@@ -91,8 +90,8 @@ class MessagingService(MessagingServiceServicer):
     @immediate
     def SendMessage(
         self, request: pb.SendMessageRequest, context: Any
-    ) -> "pb.SendMessageResponse | asyncio.Future[pb.SendMessageResponse]":
-        return run_eagerly(self._rpcs.run("SendMessage", pb.SendMessageResponse, self._send, request, context))
+    ) -> "pb.SendMessageResponse | Running[pb.SendMessageResponse]":
+        return start(self._rpcs.run("SendMessage", pb.SendMessageResponse, self._send, request, context))
 
     async def EndTransaction(self, request: pb.EndTransactionRequest, context: Any) -> pb.EndTransactionResponse:
         return await self._rpcs.run(
@@ -119,8 +118,8 @@ class MessagingService(MessagingServiceServicer):
     @immediate
     def AckMessage(
         self, request: pb.AckMessageRequest, context: Any
-    ) -> "pb.AckMessageResponse | asyncio.Future[pb.AckMessageResponse]":
-        return run_eagerly(self._rpcs.run("AckMessage", pb.AckMessageResponse, self._ack, request, context))
+    ) -> "pb.AckMessageResponse | Running[pb.AckMessageResponse]":
+        return start(self._rpcs.run("AckMessage", pb.AckMessageResponse, self._ack, request, context))
 
     async def ChangeInvisibleDuration(
         self, request: pb.ChangeInvisibleDurationRequest, context: Any

@@ -11,6 +11,7 @@ from grpc_gateway.clients.rpc import Observer, Rpc, anonymous_rpc
 from grpc_gateway.name_mapping import NameMapping
 from grpc_gateway.permissions import RPC_PERMISSIONS, Guard, Unauthorized
 from grpc_gateway.response_status import Refused, status_from_error
+from protos.apache.rocketmq.v2.definition_pb2 import Code
 from remoting.errors import RemotingError
 
 _log = logging.getLogger("gantry.grpc")
@@ -18,6 +19,7 @@ _log = logging.getLogger("gantry.grpc")
 _Request = TypeVar("_Request")
 _Response = TypeVar("_Response")
 # Rpcs that do not wait for back-pressure: they keep the client registered.
+_OK: Final = int(Code.OK)
 _NEVER_PAUSED: Final = frozenset({"Heartbeat", "NotifyClientTermination"})
 
 
@@ -33,11 +35,14 @@ class UnaryRpcs:
         self,
         name: str,
         kind: type[_Response],
-        work: Callable[[Rpc, _Request], Awaitable[_Response]],
+        work: Callable[[Rpc, _Request], Awaitable[_Response | bytes]],
         request: _Request,
         context: Any,
     ) -> _Response:
-        """Return the response, or one with only the status of the error."""
+        """Return the response, or one with only the status of the error.
+
+        The work may return the serialized response of a success, which is returned if the context takes it.
+        """
         started = time.monotonic()
         rpc: Rpc | None = None
         name_mapping: NameMapping | None = None
@@ -52,17 +57,28 @@ class UnaryRpcs:
                 check(self._guard, name, rpc, request)
             if client.paused and name not in _NEVER_PAUSED:
                 await client.wait_until_resumed()
-            response = await work(rpc, request)
+            response: Any = await work(rpc, request)
         except Exception as error:
             response = error_response(name, kind, error)
             if isinstance(error, Unauthorized):
                 delay = error.delay
         if delay:
             await asyncio.sleep(delay)
+        code = _OK
+        if not isinstance(response, bytes):
+            code = response.status.code
+        elif name_mapping is not None or not getattr(context, "takes_serialized", False):
+            response = parsed(kind, response)
         if name_mapping is not None:
             name_mapping.map_response(response)
-        self._observe(name, rpc or anonymous_rpc(context), request, response.status.code, started)  # type: ignore[attr-defined]
-        return response
+        self._observe(name, rpc or anonymous_rpc(context), request, code, started)
+        result: _Response = response
+        return result
+
+
+def parsed(kind: Any, response: Any) -> Any:
+    """Return a response, which may be serialized, as a message."""
+    return kind.FromString(response) if isinstance(response, bytes) else response
 
 
 def check(guard: Guard, name: str, rpc: Rpc, request: Any) -> None:

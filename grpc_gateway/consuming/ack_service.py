@@ -18,6 +18,7 @@ from grpc_gateway.consuming.settlement_status import settlement_error_status, se
 from grpc_gateway.core import Core
 from grpc_gateway.gateway_options import GatewayOptions
 from grpc_gateway.response_status import OK, Refused, combined_status
+from grpc_gateway.wire_encoding import LengthDelimited
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Status
 from protos.apache.rocketmq.v2.service_pb2 import (
     AckMessageEntry,
@@ -38,8 +39,13 @@ from remoting.errors import RemotingError
 # For every acknowledgement: reading a member from its enum is slow.
 _OK: Final = int(Code.OK)
 _NOT_SUPPORTED: Final = int(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
-# The response to one acknowledgement, without its delivery: to decode it is faster than to build it.
-_ACKNOWLEDGED: Final = AckMessageResponse(status=OK, entries=[AckMessageResultEntry(status=OK)]).SerializeToString()
+# The response to one acknowledgement is encoded without its objects.
+_STATUS_OK: Final = AckMessageResponse(status=OK).SerializeToString()
+_ENTRIES: Final = LengthDelimited(AckMessageResponse.DESCRIPTOR.fields_by_name["entries"].number)
+_RESULT: Final = AckMessageResultEntry.DESCRIPTOR.fields_by_name
+_MESSAGE_ID: Final = LengthDelimited(_RESULT["message_id"].number)
+_RECEIPT_HANDLE: Final = LengthDelimited(_RESULT["receipt_handle"].number)
+_ENTRY_OK: Final = AckMessageResultEntry(status=OK).SerializeToString()
 # Offsets that a checkpoint of a broker can span; a handle with more is forged.
 _MAX_CHECKPOINT_SPAN: Final = 4_096
 # Entries per request, since each may be a request to a broker.
@@ -58,12 +64,10 @@ class _Acknowledgement:
         self.status = OK
 
 
-def _acknowledged(entry: AckMessageEntry) -> AckMessageResponse:
-    """Return the response to an acknowledgement that has succeeded."""
-    response = AckMessageResponse.FromString(_ACKNOWLEDGED)
-    result = response.entries[0]
-    result.message_id, result.receipt_handle = entry.message_id, entry.receipt_handle
-    return response
+def _acknowledged(entry: AckMessageEntry) -> bytes:
+    """Return the serialized response to an acknowledgement that has succeeded."""
+    result = _MESSAGE_ID.text(entry.message_id) + _RECEIPT_HANDLE.text(entry.receipt_handle) + _ENTRY_OK
+    return _STATUS_OK + _ENTRIES.message(result)
 
 
 class AckService:
@@ -76,8 +80,8 @@ class AckService:
         self._clocks = clocks
         self._acknowledged = RecentAcks()
 
-    async def ack(self, rpc: Rpc, request: AckMessageRequest) -> AckMessageResponse:
-        """Acknowledge deliveries, with a status for each. Raises Refused."""
+    async def ack(self, rpc: Rpc, request: AckMessageRequest) -> AckMessageResponse | bytes:
+        """Acknowledge deliveries, with a status for each. Return a response, or a serialized one. Raises Refused."""
         topic, group = validation.topic(request.topic), validation.group(request.group)
         rpc.topic, rpc.group = topic, group
         entries = request.entries

@@ -99,23 +99,21 @@ def encode_integer(value: int, mask: int, pattern: int) -> bytes:
 class Decoder(Generic[T]):
     """Decoder of one connection's blocks, in their order.
 
-    make: converts name and value to the application's form of a field.
+    make: converts name and value, both decoded as Latin-1, to the application's form of a field.
     max_list_size: limit of a block's decoded size in bytes.
     memo: the application's results of blocks that do not change the table, by block.
     """
 
     __slots__ = ("_entries", "_make", "_size", "_static", "max_list_size", "max_table_size", "memo", "table_size")
 
-    def __init__(
-        self, make: Callable[[bytes, bytes], T], max_list_size: int = 16_384, max_table_size: int = 4096
-    ) -> None:
+    def __init__(self, make: Callable[[str, str], T], max_list_size: int = 16_384, max_table_size: int = 4096) -> None:
         self.max_list_size = max_list_size
         self.max_table_size = self.table_size = max_table_size
         self.memo: dict[bytes, Any] = {}
         self._make = make
         self._static = _static_entries(make)
         # (size, name, field); the newest is the last, which has index 62.
-        self._entries: list[tuple[int, bytes, T]] = []
+        self._entries: list[tuple[int, str, T]] = []
         self._size = 0
 
     def remember(self, block: bytes, result: object) -> None:
@@ -189,7 +187,7 @@ class Decoder(Generic[T]):
         if index > _STATIC_SIZE:
             name = self._entries[_STATIC_SIZE - index][1]
         elif index:
-            name = STATIC_TABLE[index - 1][0]
+            name = self._static[index][1]
         else:
             name, position = _decode_string(block, position)
         value, position = _decode_string(block, position)
@@ -223,22 +221,25 @@ class Decoder(Generic[T]):
         return position
 
 
-def _static_entries(make: Callable[[bytes, bytes], T]) -> "list[tuple[int, bytes, T]]":
+def _static_entries(make: Callable[[str, str], T]) -> "list[tuple[int, str, T]]":
     # Created once for each `make`, and shared by all connections.
     entries = _static_by_maker.get(make)
     if entries is None:
-        entries = [(0, b"", make(b"", b""))]
-        entries += [(entry_size(name, value), name, make(name, value)) for name, value in STATIC_TABLE]
+        entries = [(0, "", make("", ""))]
+        for pair in STATIC_TABLE:
+            name, value = pair[0].decode(), pair[1].decode()
+            entries.append((entry_size(*pair), name, make(name, value)))
         _static_by_maker[make] = entries
     return entries
 
 
-_static_by_maker: dict[Callable[[bytes, bytes], Any], list[tuple[int, bytes, Any]]] = {}
+_static_by_maker: dict[Callable[[str, str], Any], list[tuple[int, str, Any]]] = {}
 
 
-def _decode_string(block: bytes, position: int) -> tuple[bytes, int]:
+def _decode_string(block: bytes, position: int) -> tuple[str, int]:
+    """Return the string at a position, decoded as Latin-1, and the position after it."""
     byte = block[position]
-    coded, length = byte & 0x80, byte & 0x7F
+    length = byte & 0x7F
     if length < 0x7F:
         position += 1
     else:
@@ -247,12 +248,12 @@ def _decode_string(block: bytes, position: int) -> tuple[bytes, int]:
     if end > len(block):
         raise _compression_error("an HPACK string is truncated")
     data = block[position:end]
-    if coded:
-        try:
-            data = huffman.decode(data)
-        except ValueError as error:
-            raise _compression_error(str(error)) from None
-    return data, end
+    if byte < 0x80:
+        return data.decode("latin-1"), end
+    try:
+        return huffman.decode(data), end
+    except ValueError as error:
+        raise _compression_error(str(error)) from None
 
 
 class Block:

@@ -90,8 +90,11 @@ def _fill(row: list[_Step]) -> None:
     row += [_step(node, byte) for byte in range(256)]
 
 
-def decode(data: bytes) -> bytes:
-    """Return the decoded string. Raises ValueError for EOS and for padding that is too long or not all ones."""
+def decode(data: bytes) -> str:
+    """Return the decoded string as Latin-1.
+
+    Raises ValueError for EOS, and for padding that is too long or not all ones.
+    """
     row = _ROWS[0]
     parts: list[str] = []
     try:
@@ -105,7 +108,7 @@ def decode(data: bytes) -> bytes:
         raise ValueError(
             "a Huffman string contains EOS" if row is _EOS_ROW else "a Huffman string is not padded by ones"
         )
-    return "".join(parts).encode("latin-1")
+    return "".join(parts)
 
 
 def encode(data: bytes) -> bytes:

@@ -32,27 +32,27 @@ Field = tuple[int, Pair]
 
 # By name; other fields are REGULAR, or BINARY if their names end with -bin.
 KINDS: Final = {
-    b":method": Kind.METHOD,
-    b":scheme": Kind.SCHEME,
-    b":authority": Kind.AUTHORITY,
-    b":path": Kind.PATH,
-    b"content-length": Kind.SPECIAL,
-    b"host": Kind.SPECIAL,
-    b"te": Kind.SPECIAL,
-    b"cookie": Kind.COOKIE,
-    b"content-type": Kind.PROTOCOL,
-    b"grpc-timeout": Kind.PROTOCOL,
-    b"grpc-encoding": Kind.PROTOCOL,
-    b"grpc-accept-encoding": Kind.PROTOCOL,
-    b"grpc-message": Kind.PROTOCOL,
-    b"grpc-message-type": Kind.PROTOCOL,
-    b"grpc-status": Kind.PROTOCOL,
+    ":method": Kind.METHOD,
+    ":scheme": Kind.SCHEME,
+    ":authority": Kind.AUTHORITY,
+    ":path": Kind.PATH,
+    "content-length": Kind.SPECIAL,
+    "host": Kind.SPECIAL,
+    "te": Kind.SPECIAL,
+    "cookie": Kind.COOKIE,
+    "content-type": Kind.PROTOCOL,
+    "grpc-timeout": Kind.PROTOCOL,
+    "grpc-encoding": Kind.PROTOCOL,
+    "grpc-accept-encoding": Kind.PROTOCOL,
+    "grpc-message": Kind.PROTOCOL,
+    "grpc-message-type": Kind.PROTOCOL,
+    "grpc-status": Kind.PROTOCOL,
     # Connection-specific, section 8.2.2.
-    b"connection": Kind.MALFORMED,
-    b"keep-alive": Kind.MALFORMED,
-    b"proxy-connection": Kind.MALFORMED,
-    b"transfer-encoding": Kind.MALFORMED,
-    b"upgrade": Kind.MALFORMED,
+    "connection": Kind.MALFORMED,
+    "keep-alive": Kind.MALFORMED,
+    "proxy-connection": Kind.MALFORMED,
+    "transfer-encoding": Kind.MALFORMED,
+    "upgrade": Kind.MALFORMED,
 }
 _REGULAR: Final = int(Kind.REGULAR)
 _LAST_PSEUDO: Final = int(Kind.PATH)
@@ -63,41 +63,49 @@ _PROTOCOL: Final = int(Kind.PROTOCOL)
 _BINARY: Final = int(Kind.BINARY)
 
 # Lower-case tokens (RFC 9110 section 5.6.2, RFC 9113 section 8.2.1).
-_is_name = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+").fullmatch
-_is_bad_value = re.compile(rb"[\0\r\n]|\A[ \t]|[ \t]\Z").search
-_is_length = re.compile(rb"[0-9]{1,18}").fullmatch
+_is_name = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+").fullmatch
+_is_bad_value = re.compile(r"[\0\r\n]|\A[ \t]|[ \t]\Z").search
+_is_length = re.compile(r"[0-9]{1,18}").fullmatch
 
 
-def _special_kind(name: bytes, value: bytes) -> int:
-    if name == b"te":
+def _special_kind(name: str, value: str) -> int:
+    if name == "te":
         # Section 8.2.2.
-        return _PROTOCOL if value == b"trailers" else _MALFORMED
-    return _SPECIAL if name == b"host" or _is_length(value) else _MALFORMED
+        return _PROTOCOL if value == "trailers" else _MALFORMED
+    return _SPECIAL if name == "host" or _is_length(value) else _MALFORMED
 
 
-# Cache of decoded names and their kinds; connections use few distinct names.
-_names: dict[bytes, tuple[str, int]] = {}
+# Cache of names and their kinds, so that equal names are one object; connections use few distinct names.
+_names: dict[str, tuple[str, int]] = {}
 _MAX_CACHED_NAMES: Final = 1024
 _MAX_CACHED_NAME_LENGTH: Final = 64
 
 
-def make_field(name: bytes, value: bytes) -> Field:
-    """Return the field with its kind, which is MALFORMED for an illegal name or value."""
-    text, kind = _names.get(name) or _classify(name)
-    # Most values have neither NUL nor white space, which is found faster than by the pattern.
-    if (0 in value or value.split() != [value]) and _is_bad_value(value):
+def make_field(name: str, value: str) -> Field:
+    """Return the field with its kind, which is MALFORMED for an illegal name or value.
+
+    Name and value are decoded as Latin-1.
+    """
+    known = _names.get(name)
+    if known is None:
+        known = _classify(name)
+    text, kind = known
+    # Most values are printable, which is found faster than by the pattern.
+    if (not value.isprintable() or value.startswith(" ") or value.endswith(" ")) and _is_bad_value(value):
         kind = _MALFORMED
     elif kind == _SPECIAL:
-        kind = _special_kind(name, value)
+        kind = _special_kind(text, value)
+    if value.isascii():
+        return kind, (text, value)
     try:
-        return kind, (text, value.decode())
+        return kind, (text, value.encode("latin-1").decode())
     except UnicodeDecodeError:
-        return kind, (text, value.decode("latin-1"))
+        return kind, (text, value)
 
 
-def _classify(name: bytes) -> tuple[str, int]:
-    kind = KINDS.get(name, _BINARY if name.endswith(b"-bin") else _REGULAR)
-    classified = name.decode("latin-1"), int(kind if name in KINDS or _is_name(name) else _MALFORMED)
+def _classify(name: str) -> tuple[str, int]:
+    kind = KINDS.get(name, _BINARY if name.endswith("-bin") else _REGULAR)
+    classified = name, int(kind if name in KINDS or _is_name(name) else _MALFORMED)
     if len(name) <= _MAX_CACHED_NAME_LENGTH:
         if len(_names) >= _MAX_CACHED_NAMES:
             _names.clear()

@@ -14,6 +14,7 @@ from grpc_gateway.message_encoding import encode_body, encode_properties, messag
 from grpc_gateway.producing import queue_selection
 from grpc_gateway.response_status import OK, Refused, combined_status, status_from_error, status_from_reply
 from grpc_gateway.transaction_id import TransactionId
+from grpc_gateway.wire_encoding import LengthDelimited, Varint
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Message
 from protos.apache.rocketmq.v2.service_pb2 import SendMessageRequest, SendMessageResponse, SendResultEntry
 from remoting import command as commands
@@ -30,9 +31,15 @@ from remoting.routes import TopicRoute
 _SEND: Final = int(RequestCode.SEND_MESSAGE_V2)
 _SUCCESS: Final = int(ResponseCode.SUCCESS)
 _TRANSACTION: Final = MessageType.TRANSACTION
-# The response to one message that is stored, without its facts: to decode it is faster than to build it.
-_STORED: Final = SendMessageResponse(status=OK, entries=[SendResultEntry(status=OK)]).SerializeToString()
-_OK: Final = int(Code.OK)
+# The response to one message that is stored is encoded without its objects.
+_STATUS_OK: Final = SendMessageResponse(status=OK).SerializeToString()
+_ENTRIES: Final = LengthDelimited(SendMessageResponse.DESCRIPTOR.fields_by_name["entries"].number)
+_ENTRY_OK: Final = SendResultEntry(status=OK).SerializeToString()
+_RESULT: Final = SendResultEntry.DESCRIPTOR.fields_by_name
+_MESSAGE_ID: Final = LengthDelimited(_RESULT["message_id"].number)
+_TRANSACTION_ID: Final = LengthDelimited(_RESULT["transaction_id"].number)
+_OFFSET: Final = Varint(_RESULT["offset"].number)
+_RECALL_HANDLE: Final = LengthDelimited(_RESULT["recall_handle"].number)
 # Topics for redelivery accept every message type.
 _UNTYPED_PREFIXES: Final = (RETRY_PREFIX, DLQ_PREFIX)
 # Messages per request, since each is a request to a broker.
@@ -49,8 +56,11 @@ class SendService:
         self._options = options
         self._round_robin = queue_selection.RoundRobin()
 
-    async def send(self, rpc: Rpc, request: SendMessageRequest) -> SendMessageResponse:
-        """Store the messages, and return an entry for each in the same order. Raises Refused, RemotingError."""
+    async def send(self, rpc: Rpc, request: SendMessageRequest) -> SendMessageResponse | bytes:
+        """Store the messages, and return an entry for each in the same order, in a response or a serialized one.
+
+        Raises Refused, RemotingError.
+        """
         messages = request.messages
         if not messages:
             raise Refused(Code.MESSAGE_CORRUPTED, "no message to send")
@@ -60,7 +70,9 @@ class SendService:
             )
         first = messages[0]
         topic = validation.topic(first.topic)
-        accepted_type = await self._accepted_type(topic)
+        accepted_type = self._known_type(topic)
+        if accepted_type is None:
+            accepted_type = (await self._core.topic(topic)).message_type
         route = self._core.cached_route(topic) or await self._core.route(topic)
         rpc.client.record_publication(topic)
         if len(messages) == 1:
@@ -71,13 +83,12 @@ class SendService:
             if not system.HasField("delivery_timestamp"):
                 rpc.topic, rpc.bytes_in = topic, len(first.body)
                 rpc.key = (keys[0] if keys else "") or system.message_group or None
-            response = SendMessageResponse.FromString(_STORED)
-            entry = response.entries[0]
-            await self._store(rpc, route, first, command, kind, entry)
-            if entry.status.code != _OK:
-                response.status.CopyFrom(entry.status)
+            broker, reply = await self._store(rpc, route, system.message_group, command)
             rpc.messages = 1
-            return response
+            if reply.code == _SUCCESS:
+                return _STATUS_OK + _ENTRIES.message(_ENTRY_OK + _encode_result(first, kind, broker, reply))
+            entry = _entry(first, kind, broker, reply)
+            return SendMessageResponse(status=entry.status, entries=[entry])
         if any(message.topic != first.topic for message in messages):
             raise Refused(Code.MESSAGE_CORRUPTED, "topic in message is not same")
         # Encode all messages before the first is sent, so that an invalid one rejects the whole request.
@@ -90,12 +101,12 @@ class SendService:
         rpc.messages = sum(entry.status.code == Code.OK for entry in entries)
         return SendMessageResponse(status=combined_status(entry.status for entry in entries), entries=entries)
 
-    async def _accepted_type(self, topic: str) -> MessageType:
-        """Return the message type that the topic accepts; UNSPECIFIED: any type."""
+    def _known_type(self, topic: str) -> MessageType | None:
+        """Return the message type that the topic accepts; UNSPECIFIED: any type; None: the topic is not cached."""
         if not self._options.validate_message_type or topic.startswith(_UNTYPED_PREFIXES):
-            return MessageType.UNSPECIFIED
-        config = self._core.cached_topic(topic) or await self._core.topic(topic)
-        return config.message_type
+            return _UNSPECIFIED
+        config = self._core.cached_topic(topic)
+        return None if config is None else config.message_type
 
     def _command(self, message: Message, topic: str, accepted_type: MessageType) -> tuple[RemotingCommand, MessageType]:
         """Return the command that stores a message, without its queue, and the message type. Raises Refused."""
@@ -121,13 +132,15 @@ class SendService:
         self, rpc: Rpc, route: TopicRoute, prepared: list[tuple[Message, RemotingCommand, MessageType]]
     ) -> list[SendResultEntry]:
         """Store messages concurrently, but those of one message group one after the other."""
-        entries = [SendResultEntry(status=OK) for _ in prepared]
+        entries = [SendResultEntry() for _ in prepared]
 
         async def store_in_order(indexes: list[int]) -> None:
             for index in indexes:
                 message, command, kind = prepared[index]
                 try:
-                    await self._store(rpc, route, message, command, kind, entries[index])
+                    group = message.system_properties.message_group
+                    broker, reply = await self._store(rpc, route, group, command)
+                    entries[index] = _entry(message, kind, broker, reply)
                 except (Refused, RemotingError) as error:
                     entries[index] = SendResultEntry(status=status_from_error(error))
 
@@ -139,28 +152,20 @@ class SendService:
         return entries
 
     async def _store(
-        self,
-        rpc: Rpc,
-        route: TopicRoute,
-        message: Message,
-        command: RemotingCommand,
-        kind: MessageType,
-        entry: SendResultEntry,
-    ) -> None:
-        """Store one message, and complete its result entry.
+        self, rpc: Rpc, route: TopicRoute, message_group: str, command: RemotingCommand
+    ) -> tuple[str, RemotingCommand]:
+        """Store one message, and return the broker with its reply.
 
         Try another broker if one is unreachable, unless a message group determines the queue.
         """
-        message_group = message.system_properties.message_group
         if message_group:
             broker, queue_id = queue_selection.queue_of_message_group(route, message_group)
-            _complete(entry, message, kind, broker, await self._request(rpc, command, broker, queue_id))
-            return
+            return broker, await self._request(rpc, command, broker, queue_id)
         unreachable: frozenset[str] = frozenset()
         while True:
             broker, queue_id = self._round_robin.next(route, unreachable)
             try:
-                reply = await self._request(rpc, command, broker, queue_id)
+                return broker, await self._request(rpc, command, broker, queue_id)
             except ConnectionLost:
                 # The message may have been stored.
                 raise
@@ -168,9 +173,6 @@ class SendService:
                 unreachable |= {broker}
                 if len(unreachable) >= _MAX_UNREACHABLE or unreachable.issuperset(queue[0] for queue in route.writable):
                     raise
-                continue
-            _complete(entry, message, kind, broker, reply)
-            return
 
     def _request(
         self, rpc: Rpc, command: RemotingCommand, broker: str, queue_id: int
@@ -180,22 +182,29 @@ class SendService:
         return rpc.request(self._core, command, broker, queue_id)
 
 
-_ANY_TYPE: Final = (MessageType.UNSPECIFIED, MessageType.MIXED)
+_UNSPECIFIED: Final = MessageType.UNSPECIFIED
+_ANY_TYPE: Final = (_UNSPECIFIED, MessageType.MIXED)
 
 
-def _complete(entry: SendResultEntry, message: Message, kind: MessageType, broker: str, reply: RemotingCommand) -> None:
-    """Complete the result entry of one message, whose status is OK."""
-    if reply.code != _SUCCESS:
-        entry.status.CopyFrom(status_from_reply(reply))
-        if reply.code not in STORED:
-            return
+def _entry(message: Message, kind: MessageType, broker: str, reply: RemotingCommand) -> SendResultEntry:
+    """Return the result entry of one message."""
+    entry = SendResultEntry(status=OK if reply.code == _SUCCESS else status_from_reply(reply))
+    if reply.code in STORED:
+        entry.MergeFromString(_encode_result(message, kind, broker, reply))
+    return entry
+
+
+def _encode_result(message: Message, kind: MessageType, broker: str, reply: RemotingCommand) -> bytes:
+    """Return the encoded result entry of a stored message, without its status."""
     fields = reply.fields
-    entry.message_id = message.system_properties.message_id
-    entry.offset = int(fields.get("queueOffset") or 0)
+    encoded = _MESSAGE_ID.text(message.system_properties.message_id) + _OFFSET.value(
+        int(fields.get("queueOffset") or 0)
+    )
     if kind is _TRANSACTION:
-        entry.transaction_id = _transaction_id(message, broker, fields)
+        encoded += _TRANSACTION_ID.text(_transaction_id(message, broker, fields))
     if handle := fields.get("recallHandle"):
-        entry.recall_handle = handle
+        encoded += _RECALL_HANDLE.text(handle)
+    return encoded
 
 
 def _transaction_id(message: Message, broker: str, fields: dict[str, str]) -> str:

@@ -8,6 +8,7 @@ from grpc_gateway.server.handler_tasks import decompress_and_run, run, start
 from grpc_gateway.server.methods import Method
 from grpc_gateway.server.request_reader import deserialize
 from grpc_gateway.server.server_call import ServerCall
+from grpc_gateway.taskless import Running
 
 
 def start_unary(call: ServerCall, message: bytes, flag: int = 0) -> None:
@@ -27,14 +28,17 @@ def start_streaming(call: ServerCall) -> None:
 
 
 def _run_taskless(call: ServerCall, method: Method, message: bytes) -> None:
-    """Respond when the handler returns, or when the future that it returns is done."""
+    """Respond when the handler returns, or when the future or coroutine that it returns is done."""
     assert method.taskless is not None
     try:
         response = method.taskless(deserialize(method, message), call)
     except Exception as error:
         call.fail(error)
         return
-    if not isinstance(response, asyncio.Future):
+    if isinstance(response, Running):
+        # Its outcome is ignored if the call ends before.
+        response.receiver = call
+    elif not isinstance(response, asyncio.Future):
         call.respond(response)
     elif response.done():
         _respond_with_future(call, response)

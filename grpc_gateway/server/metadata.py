@@ -21,9 +21,7 @@ class Metadatum(NamedTuple):
 
 
 # Fields of the protocol itself, which applications neither read nor write.
-RESERVED = frozenset(name.decode() for name, kind in KINDS.items() if kind in (Kind.SPECIAL, Kind.PROTOCOL)) | {
-    "connection"
-}
+RESERVED = frozenset(name for name, kind in KINDS.items() if kind in (Kind.SPECIAL, Kind.PROTOCOL)) | {"connection"}
 _is_key = re.compile(r"[0-9a-z_.-]+").fullmatch
 _is_value = re.compile(rb"[ -~]*").fullmatch
 

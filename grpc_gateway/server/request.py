@@ -13,7 +13,7 @@ from grpc_gateway.server.metadata import Metadatum, decode
 
 # The protocol's units of grpc-timeout, in seconds.
 _UNITS: Final = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
-_is_timeout = re.compile(r"[0-9]{1,8}[HMSmun]").fullmatch
+_MAX_DIGITS: Final = 8
 _is_grpc = re.compile(r"application/grpc(\Z|[+;])").match
 
 CONTENT_TYPE: Final = "application/grpc"
@@ -64,8 +64,9 @@ class Request:
                 self._metadata = ()
                 self.refusal = (grpc.StatusCode.INTERNAL, str(error))
         if timeout is not None:
-            if _is_timeout(timeout):
-                self.timeout = int(timeout[:-1]) * _UNITS[timeout[-1]]
+            digits, unit = timeout[:-1], _UNITS.get(timeout[-1:])
+            if unit is not None and len(digits) <= _MAX_DIGITS and digits.isdigit() and digits.isascii():
+                self.timeout = int(digits) * unit
             else:
                 self.refusal = (grpc.StatusCode.INTERNAL, "malformed grpc-timeout")
         if self.encoding != _IDENTITY and not compression.is_known(self.encoding):
@@ -85,7 +86,8 @@ class Request:
     def values(self) -> dict[str, str]:
         """The metadata by key, without decoding; of equal keys, the last value."""
         if self._values is None:
-            self._values = dict(self._fields)
+            # A comprehension, which compiled code runs in a third of the time.
+            self._values = {name: value for name, value in self._fields}  # noqa: C416
         return self._values
 
 

@@ -29,8 +29,11 @@ _RESOURCE_EXHAUSTED: Final = grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 def serialize(method: Method, response: Any, limit: int) -> bytes:
-    """Return the bytes of a response. Raises RpcError if it cannot be encoded, or exceeds `limit` bytes."""
-    if method.serialize is None:
+    """Return the bytes of a response; that of an `immediate` handler may be serialized already.
+
+    Raises RpcError if it cannot be encoded, or exceeds `limit` bytes.
+    """
+    if method.serialize is None or (method.taskless is not None and isinstance(response, bytes)):
         body = response
     else:
         try:

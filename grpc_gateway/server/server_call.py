@@ -54,7 +54,10 @@ class ServerCall:
 
     connection: the client's connection, the same object for all its calls.
     runner: the task of the handler, or the future that a taskless handler returned.
+    takes_serialized: an `immediate` handler may return its response serialized. An extension.
     """
+
+    takes_serialized: Final = True
 
     runner: "asyncio.Future[Any] | None" = None
 

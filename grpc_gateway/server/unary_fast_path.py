@@ -6,6 +6,7 @@ from functools import wraps
 from typing import Any
 
 from grpc_gateway.server.rpc_status import RpcError
+from grpc_gateway.taskless import Running
 
 # Attribute of a decorated function that holds the undecorated one.
 _PLAIN = "immediate"
@@ -14,9 +15,10 @@ _PLAIN = "immediate"
 def immediate(function: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, Any]]:
     """Decorate a unary handler that is a plain function `([self,] request, context)` and does not block.
 
-    The function returns the response, or a future of it. To end the call with an error, it raises `RpcError`, or its
-    future fails with one; it cannot await `context.abort`. Our server runs it within the read that completes the
-    request, without a task or another turn of the event loop, and cancels the future if the client cancels the call.
+    The function returns the response, a future of it, or a running coroutine (`grpc_gateway.taskless`). To end the call
+    with an error, it raises `RpcError`, or its future or coroutine fails with one; it cannot await `context.abort`. Our
+    server runs it within the read that completes the request, without a task or another turn of the event loop, and
+    cancels the future if the client cancels the call.
     For other servers, grpcio's included, the decorated function is an ordinary coroutine function.
     """
 
@@ -24,7 +26,7 @@ def immediate(function: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any,
     async def handle(*arguments: Any) -> Any:
         try:
             response = function(*arguments)
-            return await response if isinstance(response, asyncio.Future) else response
+            return await response if isinstance(response, asyncio.Future | Running) else response
         except RpcError as error:
             await arguments[-1].abort(error.code, error.details, tuple(error.trailing_metadata))
 

@@ -108,8 +108,8 @@ def _reencoded(command: commands.RemotingCommand, encoding: SerializeType) -> co
 # HTTP/2.
 
 
-def _pair(name: bytes, value: bytes) -> tuple[bytes, bytes]:
-    return name, value
+def _pair(name: str, value: str) -> tuple[bytes, bytes]:
+    return name.encode("latin-1"), value.encode("latin-1")
 
 
 def _test_hpack(data: bytes) -> None:

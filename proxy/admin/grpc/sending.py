@@ -6,10 +6,11 @@ import uuid
 from grpc_gateway.clients.rpc import Rpc
 from grpc_gateway.producing.send_service import SendService
 from grpc_gateway.response_status import Refused
+from grpc_gateway.unary import parsed
 from protocol_negotiation.peer import HostPort, Peer
 from protos.apache.rocketmq.v2 import admin_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Message, MessageType, Resource
-from protos.apache.rocketmq.v2.service_pb2 import SendMessageRequest
+from protos.apache.rocketmq.v2.service_pb2 import SendMessageRequest, SendMessageResponse
 from proxy.core.grpc_channel import GrpcChannel
 from proxy.operations.services import AdminServices
 
@@ -34,7 +35,8 @@ class Sender:
         RemotingError.
         """
         call = Rpc(GrpcChannel(_NAME, self._peer), None, self._peer)
-        response = await self._sending.send(call, SendMessageRequest(messages=[_message(request)]))
+        sent = await self._sending.send(call, SendMessageRequest(messages=[_message(request)]))
+        response: SendMessageResponse = parsed(SendMessageResponse, sent)
         return pb.AdminSendMessageResponse(status=response.status, message_id=response.entries[0].message_id)
 
 

@@ -11,10 +11,12 @@ from grpc_gateway.consuming.receipt_handle import ReceiptHandle
 from grpc_gateway.consuming.renewal import Renewal
 from grpc_gateway.gateway_options import GatewayOptions
 from grpc_gateway.response_status import Refused
+from grpc_gateway.unary import parsed
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from protos.apache.rocketmq.v2.service_pb2 import (
     AckMessageEntry,
     AckMessageRequest,
+    AckMessageResponse,
     ChangeInvisibleDurationRequest,
     ForwardMessageToDeadLetterQueueRequest,
 )
@@ -80,7 +82,7 @@ class AckHarness:
             for number, handle in enumerate(handles)
         ]
         request = AckMessageRequest(group=resource("group"), topic=resource(), entries=entries)
-        response = await self.ack_service.ack(self.rpc, request)
+        response = parsed(AckMessageResponse, await self.ack_service.ack(self.rpc, request))
         assert [(entry.message_id, entry.receipt_handle) for entry in response.entries] == [
             (item.message_id, item.receipt_handle) for item in entries
         ]

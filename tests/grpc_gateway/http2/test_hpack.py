@@ -22,8 +22,8 @@ from grpc_gateway.http2.hpack import (
 Pair = tuple[bytes, bytes]
 
 
-def pair(name: bytes, value: bytes) -> Pair:
-    return name, value
+def pair(name: str, value: str) -> Pair:
+    return name.encode("latin-1"), value.encode("latin-1")
 
 
 def fields(text: str) -> list[Pair]:
@@ -124,7 +124,7 @@ def test_integers_are_encoded_and_decoded(value: int, mask: int, encoded: str) -
 
 @given(st.binary(max_size=200))
 def test_huffman_decodes_its_own_encoding(data: bytes) -> None:
-    assert huffman.decode(huffman.encode(data)) == data
+    assert huffman.decode(huffman.encode(data)).encode("latin-1") == data
 
 
 @given(st.binary(max_size=40))
@@ -134,7 +134,7 @@ def test_huffman_decodes_arbitrary_bytes_like_the_reference(data: bytes) -> None
     except reference.HPACKDecodingError:
         expected = None
     try:
-        assert huffman.decode(data) == expected
+        assert huffman.decode(data).encode("latin-1") == expected
     except ValueError:
         # The reference does not check the length of the padding.
         assert expected is None or huffman.encode(expected) != data

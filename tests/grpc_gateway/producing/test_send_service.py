@@ -6,6 +6,7 @@ from grpc_gateway.gateway_options import GatewayOptions
 from grpc_gateway.producing.send_service import SendService
 from grpc_gateway.response_status import Refused
 from grpc_gateway.transaction_id import TransactionId
+from grpc_gateway.unary import parsed
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Message, MessageType, Resource, SystemProperties
 from protos.apache.rocketmq.v2.service_pb2 import SendMessageRequest, SendMessageResponse
 from remoting import command as commands
@@ -47,7 +48,10 @@ def core_with(**answers: RemotingCommand | Exception) -> FakeCore:
 
 
 async def send(core: FakeCore, *messages: Message, options: GatewayOptions | None = None) -> SendMessageResponse:
-    return await SendService(core, options or GatewayOptions()).send(make_rpc(), SendMessageRequest(messages=messages))
+    request = SendMessageRequest(messages=messages)
+    response = await SendService(core, options or GatewayOptions()).send(make_rpc(), request)
+    sent: SendMessageResponse = parsed(SendMessageResponse, response)
+    return sent
 
 
 async def test_message_is_sent_to_a_queue_of_its_topic() -> None:
