@@ -12,6 +12,7 @@ from grpc_gateway.core import Core
 from grpc_gateway.gateway_options import GatewayOptions
 from grpc_gateway.message_encoding import encode_body, encode_properties, message_type, sys_flag
 from grpc_gateway.producing import queue_selection
+from grpc_gateway.producing.unresponsive_brokers import UnresponsiveBrokers
 from grpc_gateway.response_status import OK, Refused, combined_status, status_from_error, status_from_reply
 from grpc_gateway.transaction_id import TransactionId
 from grpc_gateway.wire_encoding import LengthDelimited, Varint
@@ -21,7 +22,7 @@ from remoting import command as commands
 from remoting import send_message
 from remoting.codes import STORED, RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import BodyError, ConnectionLost, RemotingError, ServiceUnavailable
+from remoting.errors import BodyError, ConnectionLost, RemotingError, RequestTimeout, ServiceUnavailable
 from remoting.ids import OffsetMessageId
 from remoting.names import DLQ_PREFIX, RETRY_PREFIX
 from remoting.properties import MessageType
@@ -55,6 +56,7 @@ class SendService:
         self._core = core
         self._options = options
         self._round_robin = queue_selection.RoundRobin()
+        self._unresponsive = UnresponsiveBrokers()
 
     async def send(self, rpc: Rpc, request: SendMessageRequest) -> SendMessageResponse | bytes:
         """Store the messages, and return an entry for each in the same order, in a response or a serialized one.
@@ -156,23 +158,39 @@ class SendService:
     ) -> tuple[str, RemotingCommand]:
         """Store one message, and return the broker with its reply.
 
-        Try another broker if one is unreachable, unless a message group determines the queue.
+        Avoid brokers that do not answer, and try another one if one is unreachable, unless a message group determines
+        the queue.
         """
         if message_group:
             broker, queue_id = queue_selection.queue_of_message_group(route, message_group)
             return broker, await self._request(rpc, command, broker, queue_id)
+        unresponsive = self._unresponsive
         unreachable: frozenset[str] = frozenset()
         while True:
-            broker, queue_id = self._round_robin.next(route, unreachable)
+            avoided = unreachable | unresponsive.avoided() if unresponsive else unreachable
+            broker, queue_id = self._round_robin.next(route, avoided)
+            if unresponsive:
+                unresponsive.note_attempt(broker)
+            begin = unresponsive.clock()
             try:
-                return broker, await self._request(rpc, command, broker, queue_id)
+                reply = await self._request(rpc, command, broker, queue_id)
             except ConnectionLost:
+                unresponsive.note_failure(broker, begin)
                 # The message may have been stored.
                 raise
             except ServiceUnavailable:
+                unresponsive.note_failure(broker, begin)
                 unreachable |= {broker}
                 if len(unreachable) >= _MAX_UNREACHABLE or unreachable.issuperset(queue[0] for queue in route.writable):
                     raise
+                continue
+            except (RequestTimeout, asyncio.CancelledError):
+                # The client's deadline may come before the timeout of the request.
+                unresponsive.note_failure(broker, begin)
+                raise
+            if unresponsive:
+                unresponsive.note_answer(broker)
+            return broker, reply
 
     def _request(
         self, rpc: Rpc, command: RemotingCommand, broker: str, queue_id: int
