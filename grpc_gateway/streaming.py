@@ -38,6 +38,8 @@ class StreamingRpcs:
         started = time.monotonic()
         rpc: Rpc | None = None
         code = 0
+        failure: Any = None
+        delay = 0.0
         write = _writer(kind, None, context)
         try:
             try:
@@ -53,9 +55,12 @@ class StreamingRpcs:
                 failure = error_response(name, kind, error)
                 code = failure.status.code
                 if code == Code.TOO_MANY_REQUESTS:
-                    await asyncio.sleep(_THROTTLE_DELAY)
-                elif isinstance(error, Unauthorized) and error.delay:
-                    await asyncio.sleep(error.delay)
+                    delay = _THROTTLE_DELAY
+                elif isinstance(error, Unauthorized):
+                    delay = error.delay
+            if delay:
+                await asyncio.sleep(delay)
+            if failure is not None:
                 await write([failure.SerializeToString()])
         finally:
             self._observe(name, rpc or anonymous_rpc(context), request, code or (rpc.code if rpc else 0), started)
