@@ -32,6 +32,10 @@ _FAMILIES = (
 )
 # Least share of a drop in which the whole service is silent, if it is a consequence.
 _PART = 0.25
+# Kinds that no trouble of a broker, a replica or a network causes.
+_OWN_CAUSES = frozenset({"credentials", "missing_topic", "missing_group", "client_clock", "hot_key"})
+# Highest likelihood of a growth's remainder, as a share of the growth's.
+_REMAINDER = 0.05
 # What follows from a silence of the whole service, a range of addresses, a replica or a broker.
 _SILENCES = frozenset(KINDS.values())
 _STOPPAGES = _SILENCES | {
@@ -76,9 +80,13 @@ def _related(one: Finding, other: Finding) -> bool:
         return True
     if _outlasts(one, other) or _outlasts(other, one):
         return False
+    if _overlap(one, other) >= 0.4 and (_is_remainder(one, other) or _is_remainder(other, one)):
+        return True
     if _overlap(one, other) < 0.4 or _same_family(one, other) or not _contains(one, other):
         return False
     wide, narrow = (one, other) if _is_wide(one) else (other, one)
+    if narrow.kind in _OWN_CAUSES and wide.kind not in _OWN_CAUSES and _is_wide(wide):
+        return False
     if narrow.kind == "bad_rollout" and narrow.facts.get("symptom") != wide.facts.get("symptom"):
         # A version that fails is no consequence of a slow replica.
         return not _is_wide(wide)
@@ -116,6 +124,13 @@ def _follows(narrow: Finding, wide: Finding) -> bool:
     consequence.
     """
     return wide.start - _SLACK <= narrow.start and narrow.end <= wide.end + max(_SLACK, 0.5 * (wide.end - wide.start))
+
+
+def _is_remainder(growth: Finding, part: Finding) -> bool:
+    """Return whether a finding is what is left of a growth: its first events, which were not plain yet."""
+    same = growth.kind == "latency_growth" and part.kind in ("latency_growth", "latency_spike")
+    inside = all(part.about.get(name) == value for name, value in _scope(growth))
+    return same and inside and part.likelihood < _REMAINDER * growth.likelihood
 
 
 def _same_family(one: Finding, other: Finding) -> bool:

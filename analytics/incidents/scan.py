@@ -5,7 +5,8 @@ fail beats its topic, a broker beats its topics. It is taken, its events are rem
 rest: one cause is found once.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -54,6 +55,10 @@ class Cluster:
 
 # Dimensions that explain something only in contrast with another value.
 _CONTRASTED = frozenset({"replica", "broker", "sdk", "network", "tenant"})
+# Dimensions whose other values are the measure: all of them do the same work.
+_COMPARED = frozenset({"replica", "broker", "sdk"})
+# Dimensions of which a topic's requests, or its requests to the broker, are a part.
+_PARTS = frozenset({"broker", "tenant"})
 
 
 class Exposure:
@@ -73,6 +78,33 @@ class Exposure:
             counts = np.bincount(flat, part[column].to_numpy(), len(values) * periods)
             self.values[str(dimension)] = pd.Index(values)
             self.counts[str(dimension)] = counts.reshape(len(values), periods)
+
+    @contextmanager
+    def without(self, wide: Mapping[str, str], narrow: Mapping[str, str]) -> Iterator[bool]:
+        """Leave out a topic's requests to a broker, or of a tenant, meanwhile: one busy topic is most of a broker's.
+
+        Yields whether they are left out: of other scopes they are not known.
+        """
+        (dimension, value), *others = wide.items()
+        part = {**narrow, dimension: value} if dimension == "broker" else narrow
+        fits = not others and part.get("topic") and set(part) <= {"topic", dimension} and dimension in _PARTS
+        inner = self._row("+".join(name for name in ("topic", "broker") if name in part), part) if fits else None
+        outer = self._row(dimension, wide)
+        if inner is None or outer is None:
+            yield False
+            return
+        kept = outer.copy()
+        np.maximum(outer - inner, 0.0, out=outer)
+        try:
+            yield True
+        finally:
+            outer[:] = kept
+
+    def _row(self, dimension: str, scope: Mapping[str, str]) -> Array | None:
+        """Return the requests of a value by period, not copied; None if it has none."""
+        values = self.values.get(dimension)
+        name = SEPARATOR.join(scope[each] for each in dimension.split("+"))
+        return self.counts[dimension][values.get_loc(name)] if values is not None and name in values else None
 
     @property
     def all(self) -> float:
@@ -106,10 +138,13 @@ def scan(
         weights = {name: _weight(name, cluster, favoured or {}) for name, cluster in clusters.items()}
         likeliest = max(weights, key=weights.__getitem__)
 
-        def again(without: pd.Index, name: str = likeliest) -> Cluster | None:
+        def again(narrow: Cluster, name: str = likeliest, wide: Cluster = clusters[likeliest]) -> Cluster | None:
             others = kept.copy()
-            others[without] = False
-            return _best(name, rest, codes[name], others, exposure, limits)
+            others[narrow.events.index] = False
+            with exposure.without(wide.scope, narrow.scope) as left_out:
+                if left_out:
+                    others &= ~_matches(rest, narrow.scope)
+                return _best(name, rest, codes[name], others, exposure, limits)
 
         best = _widened(clusters[likeliest], clusters.get("topic"), limits)
         if likeliest in _CONTRASTED:
@@ -119,23 +154,28 @@ def scan(
     return found
 
 
+def _matches(events: pd.DataFrame, scope: Mapping[str, str]) -> Array:
+    """Return which events are of a scope."""
+    return np.asarray(np.logical_and.reduce([events[name].to_numpy() == value for name, value in scope.items()]))
+
+
 def _weight(name: str, cluster: Cluster, favoured: Mapping[str, frozenset[str]]) -> float:
     bonus = 1.02 if cluster.scope.get(name) in favoured.get(name, ()) else 1.0
     return cluster.likelihood * bonus * _PREFERENCE.get(name, 1.0)
 
 
-def _part(wide: Cluster, narrow: Sequence[Cluster], again: Callable[[pd.Index], Cluster | None]) -> Cluster:
+def _part(wide: Cluster, narrow: Sequence[Cluster], again: Callable[[Cluster], Cluster | None]) -> Cluster:
     """Return the narrow cluster that is taken before a wide one, or the wide one.
 
     Several incidents of single topics at one replica are none of the replica: without the events of such a topic, the
-    replica's own are at other times. again: the wide dimension's best cluster without some events.
+    replica's own are at other times. again: the wide dimension's best cluster without the events of a narrow one.
     """
     for each in sorted(narrow, key=lambda each: -each.likelihood):
         if each.likelihood < _LEAST_PART * wide.likelihood or not len(
             each.events.index.intersection(wide.events.index)
         ):
             continue
-        rest = again(each.events.index)
+        rest = again(each)
         if rest is None or rest.scope != wide.scope:
             if each.likelihood >= _MOST_PART * wide.likelihood:
                 return each
@@ -191,10 +231,15 @@ def _best(
     flat = place[codes[inside]] * exposure.periods + (rest["t"].to_numpy()[inside] - exposure.first)
     bad = np.bincount(flat, amount[inside], rows.size * exposure.periods).reshape(rows.size, exposure.periods)
     total = counts[rows]
-    common = amount[kept].sum() / max(exposure.all, 1.0)
+    common: float | Array = amount[kept].sum() / max(exposure.all, 1.0)
+    if name in _COMPARED:
+        # A replica that is slow from the first record to the last one is compared with the others.
+        others = np.maximum(counts.sum() - total.sum(axis=1), 0.0)
+        common = np.maximum(amount[known].sum() - bad.sum(axis=1), 0.0) / np.maximum(others, 1.0)
     # A version that is bad from its first request on has no usual share of its own.
     new = (total[:, :_NEW].sum(axis=1) == 0) & (name == "sdk")
-    start, end, usual = _spans(bad, total, max(common, limits.floor), limits, new)
+    compared = np.full(rows.size, name in _COMPARED)
+    start, end, usual = _spans(bad, total, np.maximum(common, limits.floor), limits, new | compared)
     span = np.arange(exposure.periods)
     mask = (span >= start[:, None]) & (span < end[:, None])
     seen, requests = (bad * mask).sum(axis=1), (total * mask).sum(axis=1)
@@ -236,7 +281,7 @@ def _best(
 _NEW = 12
 
 
-def _spans(bad: Array, total: Array, common: float, limits: Limits, new: Array) -> tuple[Array, Array, Array]:
+def _spans(bad: Array, total: Array, common: float | Array, limits: Limits, new: Array) -> tuple[Array, Array, Array]:
     """Return start and end of each row's worst span, and the usual share outside of it. new: rows whose own share says
     nothing about the usual one.
     """

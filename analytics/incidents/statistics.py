@@ -68,24 +68,28 @@ def likelihood(count: float, expected: float) -> float:
     return float((count * np.log(count / bound) if count > 0 else 0.0) - (count - bound))
 
 
+# Highest share of the expectation in a stop.
+_STOPPED = 0.1
 # Mean of the lower four fifths of squares of standard normal values.
 _LOWER_MEAN = 0.44
 
 
 def dispersion(counts: Array, expected: Array, block: int) -> float:
     """Return the variance of counts as a multiple of a Poisson count's, at least 1, without the most deviating fifth of
-    the blocks of so many periods: batches and unrelated arrivals deviate more than single messages.
+    the blocks of so many periods: batches and unrelated arrivals deviate more than single messages. Blocks of a stop,
+    which may last for most of the records, tell nothing.
     """
     blocks = np.arange(counts.size) // block
     seen, usual = np.bincount(blocks, counts), np.bincount(blocks, expected)
-    squares = np.sort((seen - usual)[usual > 0] ** 2 / np.maximum(usual[usual > 0], 0.5))
+    alive = (usual > 0) & (seen > _STOPPED * usual)
+    squares = np.sort((seen - usual)[alive] ** 2 / np.maximum(usual[alive], 0.5))
     lower = squares[: max(int(0.8 * squares.size), 1)]
     return max(float(lower.mean()) / _LOWER_MEAN, 1.0) if squares.size else 1.0
 
 
 def hinge(values: Array, weights: Array) -> tuple[int, float, float]:
-    """Fit a series that is level and then a straight line; return the place of the bend and the squared errors of this
-    and of a step.
+    """Fit logarithms that are level and then grow, in a straight line or as the logarithm of one; return the place of
+    the bend and the squared errors of this and of a step.
     """
     length = values.size
     place = np.arange(length)
@@ -93,13 +97,14 @@ def hinge(values: Array, weights: Array) -> tuple[int, float, float]:
     step = np.inf
     total = weights.sum()
     for bend in range(1, length - 2):
-        slope = np.clip(place - bend, 0, None).astype(float)
-        mean_x, mean_y = (weights * slope).sum() / total, (weights * values).sum() / total
-        spread = (weights * (slope - mean_x) ** 2).sum()
-        gradient = (weights * (slope - mean_x) * (values - mean_y)).sum() / max(spread, 1e-12)
-        error = float((weights * (values - mean_y - gradient * (slope - mean_x)) ** 2).sum())
-        if error < best[1]:
-            best = (bend, error)
+        age = np.clip(place - bend, 0, None) / (length - bend)
+        for shape in (age, *(np.log1p(factor * age) for factor in _FACTORS)):
+            mean_x, mean_y = (weights * shape).sum() / total, (weights * values).sum() / total
+            spread = (weights * (shape - mean_x) ** 2).sum()
+            gradient = (weights * (shape - mean_x) * (values - mean_y)).sum() / max(spread, 1e-12)
+            error = float((weights * (values - mean_y - gradient * (shape - mean_x)) ** 2).sum())
+            if error < best[1]:
+                best = (bend, error)
         before, after = weights[:bend].sum(), weights[bend:].sum()
         if before > 0 and after > 0:
             low = (weights[:bend] * values[:bend]).sum() / before
@@ -110,6 +115,10 @@ def hinge(values: Array, weights: Array) -> tuple[int, float, float]:
             )
             step = min(step, error)
     return best[0], best[1], step
+
+
+# Growth of a value in a straight line to this multiple, less one.
+_FACTORS = (1.0, 3.0, 8.0)
 
 
 def smoothed(values: Array, width: int) -> Array:

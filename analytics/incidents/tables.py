@@ -67,9 +67,11 @@ DIMENSIONS: tuple[tuple[str, ...], ...] = (
     ("client",),
 )
 SEPARATOR = "\x1f"
-# Periods for which a bound of slow requests is estimated, and the least number of requests in them; how far the bound
-# of all may lie above the usual one of these.
-_BLOCK, _BLOCK_ROWS, _ABOVE_BLOCKS = 72, 30, 1.25
+# Periods for which a bound of slow requests is estimated, also for each broker and replica, and the least number of
+# requests in them; the quantile of the bounds, and how far the bound of all may lie above it.
+_BLOCK, _BLOCK_ROWS, _QUANTILE, _ABOVE_BLOCKS = 24, 30, 0.4, 1.25
+# Value of GROUPING of the bound of all requests of a code and topic.
+_OF_ALL = 7
 # A slow request takes two and a half standard deviations (of the logarithm) longer than the median, estimated from
 # median and upper quartile; at least twice, at most eight times as long.
 _SLOW = "p50 * LEAST(8.0, GREATEST(2.0, POWER(p75 / GREATEST(p50, 1.0), 3.7)))"
@@ -117,26 +119,36 @@ _ALL = "op, topic, grp, broker, queue, replica, client, network, sdk, tenant, re
 def _totals() -> str:
     sets = ", ".join(f"(t, {', '.join(names)})" for names in DIMENSIONS)
     columns = sorted({name for names in DIMENSIONS for name in names})
+    cases = [
+        (" AND ".join(f"g_{name} = 0" for name in names), "+".join(names), f" || CHR({ord(SEPARATOR)}) || ".join(names))
+        for names in sorted(DIMENSIONS, key=len, reverse=True)
+    ]
+    dimension = " ".join(f"WHEN {test} THEN '{name}'" for test, name, _ in cases)
+    value = " ".join(f"WHEN {test} THEN {text}" for test, _, text in cases)
     return f"""
+SELECT * FROM (SELECT t, CASE {dimension} END AS dimension, CASE {value} END AS value, n, rows_, timed, received, sends,
+  logs FROM (
 SELECT t, {", ".join(columns)}, {", ".join(f"GROUPING({name}) AS g_{name}" for name in columns)},
-  SUM(w) AS n, COUNT(*) AS rows_, SUM(CASE WHEN {_TIMED} THEN w ELSE 0 END) AS timed,
+  SUM(w) AS n, CAST(COUNT(*) AS DOUBLE) AS rows_, SUM(CASE WHEN {_TIMED} THEN w ELSE 0 END) AS timed,
   SUM(CASE WHEN op = 'receive' THEN m ELSE 0 END) AS received, SUM(CASE WHEN op = 'send' THEN w ELSE 0 END) AS sends,
   SUM(CASE WHEN op = 'send' THEN w * LN(GREATEST(latency, 1)) ELSE 0 END) AS logs
-FROM requests GROUP BY GROUPING SETS ({sets})"""
+FROM requests GROUP BY GROUPING SETS ({sets}))) WHERE value IS NOT NULL"""
 
 
 def _events() -> str:
     branch = "SELECT '{0}' AS event, t, " + _ALL + ", {1} AS amount FROM {2} WHERE {3}"
-    # Little above the median of the bounds of each six hours: a version or a fault that slows a part of the sends for
-    # long does not make slow sends usual.
-    usual = f"""(SELECT code AS c, topic AS tp,
-  LEAST({_ABOVE_BLOCKS} * PERCENTILE_APPROX(CASE WHEN of_all = 0 AND k >= {_BLOCK_ROWS} THEN bound END, 0.5),
-    MAX(CASE WHEN of_all = 1 THEN bound END)) AS bound
-  FROM (SELECT code, topic, of_all, k, {_SLOW} AS bound FROM (
-    SELECT code, topic, GROUPING(block) AS of_all, COUNT(*) AS k,
-      PERCENTILE_APPROX(latency, 0.5) AS p50, PERCENTILE_APPROX(latency, 0.75) AS p75
-    FROM (SELECT code, topic, latency, CAST(FLOOR(t / {_BLOCK}.0) AS BIGINT) AS block FROM requests
-      WHERE {_TIMED} AND topic IS NOT NULL) GROUP BY GROUPING SETS ((code, topic), (code, topic, block))))
+    # Little above the usual bound of two hours: a version or a fault that slows a part of the sends for long does not
+    # make slow sends usual, nor do a broker and a replica that are slow at all times.
+    usual = f"""(SELECT code AS c, topic AS tp, MIN(bound) AS bound
+  FROM (SELECT code, topic, part, {_ABOVE_BLOCKS} * PERCENTILE_APPROX(bound, {_QUANTILE}) AS bound
+    FROM (SELECT code, topic, part, {_SLOW} AS bound FROM (
+      SELECT code, topic, 4 * GROUPING(block) + 2 * GROUPING(broker) + GROUPING(replica) AS part, COUNT(*) AS k,
+        PERCENTILE_APPROX(latency, 0.5) AS p50, PERCENTILE_APPROX(latency, 0.75) AS p75
+      FROM (SELECT code, topic, latency, COALESCE(broker, '') AS broker, replica,
+          CAST(FLOOR(t / {_BLOCK}.0) AS BIGINT) AS block FROM requests WHERE {_TIMED} AND topic IS NOT NULL)
+      GROUP BY GROUPING SETS ((code, topic), (code, topic, block), (code, topic, block, broker),
+        (code, topic, block, replica))) WHERE k >= {_BLOCK_ROWS} OR part = {_OF_ALL})
+    GROUP BY code, topic, part)
   GROUP BY code, topic)"""
     slow = f"requests JOIN {usual} ON code = c AND topic = tp"
     branches = (
@@ -185,7 +197,6 @@ WHERE op = 'send' AND mkey IS NOT NULL AND topic IS NOT NULL GROUP BY 1, topic, 
 def collect(query: Query, connections: Query) -> Tables:
     """Return the tables. query: over the view `requests`; connections: over the view `ends`."""
     found = {name: query(statement) for name, statement in _STATEMENTS.items()}
-    found["totals"] = _long(found["totals"])
     return Tables(
         **found,
         connections=connections(
@@ -202,32 +213,6 @@ SELECT CAST(FLOOR({micros} / {STEP}e6) AS BIGINT) AS t, event, cause, replica, c
   CASE WHEN version IS NULL THEN NULL ELSE CONCAT(protocol, ' ', COALESCE(language, '?'), ' ', version) END AS sdk,
   CASE WHEN address LIKE '%.%' THEN CONCAT(SUBSTRING_INDEX(address, '.', 3), '.0/24') ELSE address END AS network
 FROM connection_records"""
-
-
-def _long(totals: pd.DataFrame) -> pd.DataFrame:
-    """Return one row for each period and value of a dimension."""
-    parts = []
-    for names in DIMENSIONS:
-        others = {name for one in DIMENSIONS for name in one} - set(names)
-        chosen = totals
-        for name in names:
-            chosen = chosen[(chosen[f"g_{name}"] == 0) & chosen[name].notna()]
-        for name in others:
-            chosen = chosen[chosen[f"g_{name}"] == 1]
-        parts.append(
-            pd.DataFrame(
-                {
-                    "t": chosen["t"].to_numpy(),
-                    "dimension": "+".join(names),
-                    "value": joined(chosen, names).to_numpy(),
-                    **{
-                        name: chosen[name].to_numpy(float)
-                        for name in ("n", "rows_", "timed", "received", "sends", "logs")
-                    },
-                }
-            )
-        )
-    return pd.concat(parts, ignore_index=True)
 
 
 def joined(frame: pd.DataFrame, names: tuple[str, ...]) -> "pd.Series[str]":

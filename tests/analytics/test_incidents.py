@@ -14,13 +14,13 @@ from analytics import records
 from analytics.incidents import mutes
 from analytics.incidents.baseline import usual_range
 from analytics.incidents.detection import detect
-from analytics.incidents.detectors.queues import clients
+from analytics.incidents.detectors.queues import clients, queues
 from analytics.incidents.detectors.volume import volume
 from analytics.incidents.engines import by_spark
 from analytics.incidents.finding import Finding
 from analytics.incidents.incident import Incident
 from analytics.incidents.merging import incidents
-from analytics.incidents.statistics import dispersion, intervals
+from analytics.incidents.statistics import dispersion, hinge, intervals
 from analytics.incidents.tables import Tables
 from analytics.incidents.wording import WORDS, sentences
 from analytics.jobs.incidents import find, lines
@@ -160,8 +160,27 @@ def _finding(kind: str, start: float, end: float, **about: str) -> Finding:
             ],
             ["commits_stopped", "latency_spike"],
         ),
+        (
+            [
+                replace(
+                    _finding("credentials", 1, 3, client="c", broker="b"), facts={"response": "1", "scope": "client"}
+                ),
+                _finding("latency_growth", 1, 3, broker="b"),
+            ],
+            ["credentials", "latency_growth"],
+        ),
+        (
+            [
+                replace(_finding("latency_growth", 1, 9, topic="a"), likelihood=9000.0),
+                _finding("latency_growth", 1, 3, client="c", topic="a"),
+            ],
+            ["latency_growth"],
+        ),
     ],
-    ids=["hot key", "hanging consumer", "two times", "two causes", "one broker", "a slow broker later"],
+    ids=[
+        *("hot key", "hanging consumer", "two times", "two causes", "one broker", "a slow broker later"),
+        *("credentials at a slow broker", "the beginning of a growth"),
+    ],
 )
 def test_findings_of_one_cause_are_one_incident(findings: list[Finding], kinds: list[str] | None) -> None:
     found = [incident.kind for incident in incidents(findings, 1e6)]
@@ -216,6 +235,44 @@ def test_an_upload_in_the_evening_does_not_last_all_night() -> None:
     assert surge.kind == "traffic_surge"
     assert abs(surge.start / 300 - upload.start) <= 2
     assert abs(surge.end / 300 - upload.stop) <= 2
+
+
+def test_a_queue_that_stands_still_for_most_of_the_records_is_found() -> None:
+    """Two thirds of a day: its usual share is that of the time before."""
+    times, places = np.meshgrid(np.arange(144), np.arange(8))
+    sent = pd.DataFrame({"t": times.ravel(), "queue": places.ravel(), "op": "send", "topic": "a", "broker": "b"})
+    sent = sent.assign(grp=None, m=9.0, n=9.0, rows_=9.0)
+    taken = sent.assign(op="receive", grp="g")
+    taken = taken[(taken["queue"] != 3) | (taken["t"] < 48)]
+    blank = pd.DataFrame({"topic": []})
+    rows = pd.concat([sent, taken], ignore_index=True)
+    made = Tables(pd.DataFrame({"t": np.arange(288)}), blank, blank, rows, blank, blank, blank, blank)
+    (stop,) = queues(made)
+    assert (stop.kind, stop.about["queue"], stop.start // 600, stop.open) == ("queue_stopped", "3", 48, True)
+
+
+def test_a_tenant_whose_topics_all_send_more_is_one_finding_on_the_only_day() -> None:
+    random = np.random.default_rng(5)
+    times = np.arange(144)
+    busy = (times >= 60) & (times < 84)
+    parts = []
+    for tenant in ("acme", "dunlin", "fjord"):
+        for name in range(3):
+            rate = (4.0 + name) * np.where(busy & (tenant == "acme"), 7.0, 1.0) * (1.0 + times / 144)
+            parts.append(pd.DataFrame({"t": times, "topic": f"{tenant}%{name}", "n": random.poisson(rate)}))
+    flows = pd.concat(parts, ignore_index=True).assign(op="send")
+    flows["rows_"] = flows["n"]
+    blank = pd.DataFrame()
+    (surge,) = volume(Tables(pd.DataFrame({"t": times}), blank, flows, blank, blank, blank, blank, blank))
+    assert (surge.kind, dict(surge.about), surge.start // 300) == ("traffic_surge", {"tenant": "acme"}, 60)
+
+
+def test_dead_letters_are_no_surge_of_their_topic() -> None:
+    times = np.arange(5 * 288)
+    rate = np.where((times > 600) & (times < 640), 50, 0)
+    flows = pd.DataFrame({"t": times, "op": "send", "topic": "%DLQ%g", "n": rate, "rows_": rate})
+    blank = pd.DataFrame()
+    assert volume(Tables(pd.DataFrame({"t": times}), blank, flows, blank, blank, blank, blank, blank)) == []
 
 
 @pytest.mark.parametrize("kind", WORDS)
@@ -309,6 +366,23 @@ def test_invalid_mute_file_names_the_key(text: str, sentence: str) -> None:
 def test_intervals_are_disjoint_and_best_first() -> None:
     values = np.array([-1.0, 3, 3, -9, 2, 2, -1])
     assert [(each.start, each.end, each.gain) for each in intervals(values, 3.0)] == [(1, 3, 6.0), (4, 6, 4.0)]
+
+
+@pytest.mark.parametrize("exponential", [False, True])
+def test_a_value_that_grows_bends_where_it_begins(exponential: bool) -> None:
+    """To ten times as much, in a straight line or by the same factor each period."""
+    age = np.clip(np.arange(100) - 40, 0, None) / 60
+    values = np.log(10.0) * age if exponential else np.log1p(9.0 * age)
+    bend, line, step = hinge(values, np.ones(100))
+    assert abs(bend - 40) <= 1
+    assert line < step
+
+
+def test_dispersion_leaves_out_a_stop() -> None:
+    expected = np.full(288, 9.0)
+    seen = np.random.default_rng(1).poisson(expected).astype(float)
+    seen[150:] = 0.0
+    assert dispersion(seen, expected, 12) < 2
 
 
 def test_dispersion_tells_batches_from_single_messages() -> None:

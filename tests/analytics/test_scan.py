@@ -52,6 +52,30 @@ def test_all_topics_of_a_replica_are_the_replicas_fault() -> None:
     assert (dict(cluster.scope), cluster.start, cluster.end) == ({"replica": "edge-1"}, 100, 130)
 
 
+def test_a_replica_that_is_bad_from_the_first_record_to_the_last_is_found() -> None:
+    shares = {(topic, "edge-1"): _during(0, _PERIODS, 0.3) for topic in ("a", "b", "c")}
+    shares |= {(topic, "edge-0"): _during(0, 0, 0.0) for topic in ("a", "b", "c")}
+    (cluster,) = _scan(shares)
+    assert (dict(cluster.scope), cluster.start, cluster.end) == ({"replica": "edge-1"}, 0, _PERIODS)
+
+
+def test_a_broker_that_is_slow_is_one_cluster_although_one_topic_has_most_of_its_requests() -> None:
+    span, bad = np.arange(_PERIODS), _during(150, _PERIODS, 0.3)
+    totals, events = [], []
+    for topic, size in (("busy", 2000.0), ("a", 20.0), ("b", 20.0), ("c", 20.0)):
+        for broker, share in (("slow", bad), ("fine", 0.0 * bad)):
+            names = {"topic": topic, "broker": broker, "topic+broker": topic + SEPARATOR + broker}
+            totals += [pd.DataFrame({"t": span, "dimension": name, "value": names[name], "n": size}) for name in names]
+            rows = pd.DataFrame({"t": span, "n": np.round(share * size), "topic": topic, "broker": broker})
+            events.append(rows[rows["n"] > 0].assign(client="c"))
+    sums = pd.concat(totals).groupby(["t", "dimension", "value"])["n"].sum().reset_index()
+    over = Exposure(sums, "n", ("topic", "broker", "topic+broker"), 0, _PERIODS)
+    whole = pd.concat(events, ignore_index=True)
+    (cluster,) = scan(whole.assign(rows_=whole["n"]), over, Limits(floor=2e-3))
+    assert (dict(cluster.scope), cluster.start) == ({"broker": "slow"}, 150)
+    assert over.counts["broker"].sum() == sums.loc[sums["dimension"] == "broker", "n"].sum()
+
+
 @pytest.mark.parametrize(
     ("end", "share", "open_"), [(_PERIODS, 0.2, True), (230, 0.01, True), (230, 0.2, False), (150, 0.01, False)]
 )

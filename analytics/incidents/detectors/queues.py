@@ -146,15 +146,26 @@ def _life(series: Array, column: str) -> tuple[int, int]:
 
 
 def _usual_ratio(series: Array, others: Array) -> float:
-    blocks = np.arange(series.size) // (6 * 3600 // (COARSE * STEP))
+    """Return the median ratio of blocks of several hours, eight at least; of a subject that has stopped for most of the
+    records, the median of those before.
+    """
+    width = min(6 * 3600 // (COARSE * STEP), max(series.size // 8, 1))
+    blocks = np.arange(series.size) // width
     own, rest = np.bincount(blocks, series), np.bincount(blocks, others)
     busy = rest > 0
     if not busy.any():
         return 0.0
     ratios, weights = own[busy] / rest[busy], rest[busy]
+    alive = ratios > _ALIVE * np.average(ratios, weights=weights)
+    if alive.mean() >= _LEAST_ALIVE:
+        ratios, weights = ratios[alive], weights[alive]
     order = np.argsort(ratios)
     sums = np.cumsum(weights[order])
     return float(ratios[order][np.searchsorted(sums, 0.5 * sums[-1])])
+
+
+# Share of the mean ratio below which a block is one of a stop; least share of the blocks that are none.
+_ALIVE, _LEAST_ALIVE = 0.15, 0.2
 
 
 def _skews(tables: Tables, about: Mapping[str, str], part: pd.DataFrame) -> list[Finding]:

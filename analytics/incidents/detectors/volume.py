@@ -10,6 +10,7 @@ from analytics.incidents.seasonal import POINT, Season, growth_onset, season, we
 from analytics.incidents.statistics import Array, Interval, dispersion, gains, intervals, likelihood, smoothed
 from analytics.incidents.tables import STEP, Tables
 from analytics.transforms.operations import SEND
+from remoting.names import DLQ_PREFIX, RETRY_PREFIX
 
 # More: factor of the CUSUM, least ratio to the highest usual count, least number of messages more.
 _MORE, _TIMES, _LEAST_MORE = 2.0, 2.0, 60.0
@@ -42,9 +43,42 @@ _LOW = 0.8
 def volume(tables: Tables) -> list[Finding]:
     """Return findings traffic_surge, traffic_growth, traffic_drop and silence, by topic and by tenant."""
     sends = tables.flows[tables.flows["op"] == SEND]
+    # Messages that fail are sent to these by the service: retries.py finds them.
+    sends = sends[~sends["topic"].str.startswith((RETRY_PREFIX, DLQ_PREFIX))]
     if sends.empty:
         return []
-    return _judged(tables, "topic", *_matrix(tables, sends, "topic"))
+    topics = _judged(tables, "topic", *_matrix(tables, sends, "topic"))
+    owners = sends["topic"].str.partition("%")
+    sends = sends.assign(tenant=owners[0].where(owners[1] != "", "default"))
+    if sends["tenant"].nunique() == 1:
+        return topics
+    tenants = _judged(tables, "tenant", *_matrix(tables, sends, "tenant"))
+    return _by_cause(topics, [each for each in tenants if each.kind in _GAINS])
+
+
+def _by_cause(topics: list[Finding], tenants: list[Finding]) -> list[Finding]:
+    """Return the findings of topics, and those of tenants whose topics gain together, in place of their topics'."""
+    found = []
+    for tenant in tenants:
+        own = [each for each in topics if _is_topic_of(each, tenant)]
+        if any(each.affected >= _MOST_OF_TENANT * tenant.affected for each in own):
+            continue
+        found.append(tenant)
+        topics = [each for each in topics if each not in own]
+    return [*topics, *found]
+
+
+def _is_topic_of(topic: Finding, tenant: Finding) -> bool:
+    """Return whether a finding is about a topic of a tenant that gains at the same time."""
+    common = min(topic.end, tenant.end) - max(topic.start, tenant.start)
+    owner, separator, _ = topic.about["topic"].partition("%")
+    same = (owner if separator else "default") == tenant.about["tenant"]
+    return topic.kind in _GAINS and same and common >= 0.5 * min(topic.end - topic.start, tenant.end - tenant.start)
+
+
+_GAINS = frozenset({"traffic_surge", "traffic_growth"})
+# Share of a tenant's surplus beyond which one topic is the cause.
+_MOST_OF_TENANT = 0.7
 
 
 def _matrix(tables: Tables, sends: pd.DataFrame, column: str) -> tuple[list[str], Array, Array]:
@@ -104,12 +138,22 @@ def _is_long(drop: Finding) -> bool:
 
 
 def _from_others(counts: Array) -> Usual:
-    """Return a range for records of one day: the share that each subject usually has of what the others send."""
-    total = counts.sum(axis=0)
-    others = smoothed(total[None, :] - counts, 6)
-    ratios = smoothed(counts, 6) / np.maximum(others, 1e-9)
-    expected = np.median(ratios, axis=1)[:, None] * others
-    return Usual(expected * 0.5, expected, expected * 2.0)
+    """Return a range for records of one day: the level of each subject in the hours around, at the level of most."""
+    level = smoothed(counts, _HOUR // 2)
+    own = np.median(level, axis=1)[:, None]
+    # Of those that send steadily, half tell how busy a time is; one tenant's surge does not move it.
+    steady = own[:, 0] >= _STEADY
+    course = np.median(level[steady] / own[steady], axis=0) if steady.sum() >= _MANY else np.ones(counts.shape[1])
+    width = min(_WINDOW, counts.shape[1])
+    padded = np.pad(level, ((0, 0), (width // 2, width - width // 2 - 1)), mode="reflect")
+    around = np.median(np.lib.stride_tricks.sliding_window_view(padded, width, axis=1), axis=2)
+    expected = own * course
+    return Usual(np.minimum(around, expected) * 0.7, expected, np.maximum(around, expected) * 1.3)
+
+
+# Hours around a time whose median is usual; least requests of a period, and number, of subjects that tell a course.
+_WINDOW = 8 * _HOUR
+_STEADY, _MANY = 2.0, 5
 
 
 def _surges(
