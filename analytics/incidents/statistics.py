@@ -98,11 +98,11 @@ def hinge(values: Array, weights: Array) -> tuple[int, float, float]:
     total = weights.sum()
     for bend in range(1, length - 2):
         age = np.clip(place - bend, 0, None) / (length - bend)
-        for shape in (age, *(np.log1p(factor * age) for factor in _FACTORS)):
+        for shape, handicap in ((age, 1.0), *((np.log1p(factor * age), _HANDICAP) for factor in _FACTORS)):
             mean_x, mean_y = (weights * shape).sum() / total, (weights * values).sum() / total
             spread = (weights * (shape - mean_x) ** 2).sum()
             gradient = (weights * (shape - mean_x) * (values - mean_y)).sum() / max(spread, 1e-12)
-            error = float((weights * (values - mean_y - gradient * (shape - mean_x)) ** 2).sum())
+            error = handicap * float((weights * (values - mean_y - gradient * (shape - mean_x)) ** 2).sum())
             if error < best[1]:
                 best = (bend, error)
         before, after = weights[:bend].sum(), weights[bend:].sum()
@@ -119,6 +119,8 @@ def hinge(values: Array, weights: Array) -> tuple[int, float, float]:
 
 # Growth of a value in a straight line to this multiple, less one.
 _FACTORS = (1.0, 3.0, 8.0)
+# Factor of the squared error of such a curve: where it is little better than the straight line, its bend is too late.
+_HANDICAP = 1.25
 
 
 def smoothed(values: Array, width: int) -> Array:
