@@ -204,7 +204,8 @@ class Comparison:
             limits["seconds"] = SYSCALL_SECONDS
         with counting(subject.pid) as count:
             result = self._load(operation, size, subject, **limits)
-        return count() / result.all_messages if result.all_messages and not result.errors else None
+            calls = count()
+        return calls / result.all_messages if result.all_messages and not result.errors else None
 
     def _limits(self, operation: Operation, subject: Attributes, size: int) -> dict[str, float]:
         """Return the limits of a measured run."""

@@ -17,13 +17,13 @@ _TOTAL = re.compile(r"^\s*100\.00\s+[\d.]+\s+(?:\d+\s+)?(\d+)\s+(?:\d+\s+)?total
 
 
 def available() -> bool:
-    """Tell whether strace is installed."""
+    """Return whether strace is installed."""
     return shutil.which("strace") is not None
 
 
 @contextmanager
 def counting(pid: int) -> Iterator[Callable[[], int]]:
-    """Count the system calls of a process and its descendants; the function returns their number after the block."""
+    """Count the system calls of a process and its descendants; the function ends it and returns their number."""
     with tempfile.NamedTemporaryFile() as output:
         words = ["strace", "-c", "-f", "-q", "-o", output.name]
         words += [word for member in tree(pid) for word in ("-p", str(member))]
