@@ -1,4 +1,4 @@
-from collections.abc import Generator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 
 import pytest
 
@@ -26,6 +26,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(scope="package", autouse=True)
+async def event_loop_of_all_tests(anyio_backend: str) -> AsyncIterator[None]:
+    """Keep one event loop for all tests: grpc.aio may deliver a late event to the loop of an earlier test."""
+    yield
 
 
 @pytest.fixture(scope="session")

@@ -16,8 +16,9 @@ func main() {
 	// Without these variables the client does not sign its requests.
 	user := primitive.Credentials{AccessKey: os.Getenv("ROCKETMQ_ACCESS_KEY"), SecretKey: os.Getenv("ROCKETMQ_SECRET_KEY")}
 	endpoint := primitive.NewPassthroughResolver([]string{"127.0.0.1:8080"})
+	// A new group otherwise starts at the end, which may be behind the message that is sent below.
 	c, _ := rocketmq.NewPushConsumer(consumer.WithNsResolver(endpoint), consumer.WithGroupName("demo-go"),
-		consumer.WithCredentials(user))
+		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset), consumer.WithCredentials(user))
 	_ = c.Subscribe("demo", consumer.MessageSelector{},
 		func(_ context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
 			for _, message := range messages {
