@@ -6,7 +6,6 @@ import pytest
 
 from grpc_gateway.clients import client_lifecycle
 from grpc_gateway.clients.client import Client
-from grpc_gateway.clients.client_header import language, version
 from grpc_gateway.clients.rpc import Rpc
 from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import ClientType, Code, FilterExpression, FilterType, Resource
@@ -17,7 +16,7 @@ from protos.apache.rocketmq.v2.service_pb2 import (
     TelemetryCommand,
 )
 from remoting import command as commands
-from remoting.codes import OWN_VERSION, LanguageCode, RequestCode, version_ordinal
+from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import Overloaded
 from tests.grpc_gateway.client_harness import ClientHarness
@@ -446,49 +445,6 @@ async def test_close_unregisters_all_clients() -> None:
     await harness.client_lifecycle.close()
     assert harness.command_codes == [HEART_BEAT, HEART_BEAT, UNREGISTER, UNREGISTER]
     assert len(harness.clients) == 0
-
-
-# Headers of remoting commands.
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("JAVA", "JAVA"),
-        ("GO", "GO"),
-        ("GOLANG", "GO"),
-        ("PYTHON", "PYTHON"),
-        ("HTTP", "HTTP"),
-        ("CPP", "CPP"),
-        ("RUST", "RUST"),
-        ("DOTNET", "DOTNET"),
-        ("DOT_NET", "DOTNET"),
-        ("csharp", "OTHER"),
-        ("rust", "RUST"),
-        ("", "OTHER"),
-        ("\N{SNOWMAN}", "OTHER"),
-    ],
-)
-def test_language_maps_to_a_language_code(name: str, expected: str) -> None:
-    assert language(name) == expected
-    assert expected in LanguageCode.__members__
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("5.0.7", version_ordinal(5, 0, 7)),
-        ("5.1.4+a1b2c3", version_ordinal(5, 1, 4)),
-        ("V5_1_4", version_ordinal(5, 1, 4)),
-        ("5.0.7-SNAPSHOT", version_ordinal(5, 0, 7)),
-        ("2.0.0", OWN_VERSION),
-        ("5.0.70", OWN_VERSION),
-        ("", OWN_VERSION),
-        ("next", OWN_VERSION),
-    ],
-)
-def test_version_maps_to_an_ordinal(name: str, expected: int) -> None:
-    assert version(name) == expected
 
 
 async def test_settings_that_change_faster_than_brokers_answer_are_registered_once_with_the_last_value() -> None:
