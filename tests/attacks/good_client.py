@@ -49,10 +49,7 @@ class Observation:
         return ordered[math.ceil(0.99 * len(ordered)) - 1] if ordered else 0.0
 
     def check(self, growth: float, stall: float = _MAX_STALL) -> None:
-        """Fail if the good client had a failure or a longer stall, or memory grew by more (seconds, MiB a process).
-
-        The stall is that of a machine without other work; other processes lengthen it by their share of the CPU time.
-        """
+        """Fail if the good client had a failure or a longer stall, or memory grew by more (seconds, MiB a process)."""
         summary = (
             f"{len(self.latencies)} requests, {len(self.failures)} failures, longest {self.longest_stall:.3f} s,"
             f" p99 {self.p99:.3f} s, memory +{self.growth:.0f} MiB,"
@@ -60,8 +57,12 @@ class Observation:
         )
         assert self.latencies, summary
         assert not self.failures, f"{summary}: {self.failures[0]}"
-        assert self.longest_stall <= stall / (1 - min(self.others, _MAX_OTHERS)), summary
+        assert self.longest_stall <= self.allowed(stall), summary
         assert self.growth <= growth * self.processes, summary
+
+    def allowed(self, seconds: float) -> float:
+        """Return a limit of a machine without other work, lengthened by the CPU share of other processes."""
+        return seconds / (1 - min(self.others, _MAX_OTHERS))
 
 
 def send_fields(topic: str, queue: int = 0) -> dict[str, str]:

@@ -1,4 +1,4 @@
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -29,9 +29,11 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(scope="package", autouse=True)
-async def event_loop_of_all_tests(anyio_backend: str) -> AsyncIterator[None]:
-    """Keep one event loop for all tests: grpc.aio may deliver a late event to the loop of an earlier test."""
-    yield
+async def event_loop_of_all_tests(anyio_backend: str) -> None:
+    """Keep one event loop for all tests: grpc.aio may deliver a late event to the loop of an earlier test.
+
+    A coroutine fixture keeps the event loop of its scope open.
+    """
 
 
 @pytest.fixture(scope="session")

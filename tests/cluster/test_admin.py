@@ -110,13 +110,16 @@ def live(client: str, address: str, topic: str, group: str) -> Iterator[None]:
 async def _member(api: Api, group: str) -> Any:
     """Wait for a member of a group; return the first one."""
 
-    async def found() -> Any:
+    members: list[Any] = []
+
+    async def found() -> list[Any]:
         groups = await api.get("/v1/consumer-groups")
-        return [item for item in groups["items"] if item["name"] == group]
+        if any(item["name"] == group for item in groups["items"]):
+            members[:] = (await api.get(f"/v1/consumer-groups/{group}"))["members"]
+        return members
 
     await wait_until(found, "a member", _SLOW)
-    (member,) = (await api.get(f"/v1/consumer-groups/{group}"))["members"]
-    return member
+    return members[0]
 
 
 async def _set(cluster: Cluster, text: str) -> None:

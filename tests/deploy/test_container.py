@@ -154,11 +154,13 @@ def _copy(source: Path, to: Path, name: str) -> None:
         shutil.copy(source, target)
 
 
+# The build compiles, which takes minutes on a busy machine.
+@pytest.mark.timeout(900)
 def test_built_image_is_compiled(built: Path) -> None:
     assert "compiled" in run(built / "opt/gantry/bin/gantry", "--version")
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_built_image_serves(built: Path, tmp_path: Path) -> None:
     port = free_port()
     environment = {"PATH": f"{built}/opt/gantry/bin:/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}
