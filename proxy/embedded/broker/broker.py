@@ -21,6 +21,7 @@ from proxy.embedded.broker.append_pipeline import AppendPipeline
 from proxy.embedded.broker.creations import Creations
 from proxy.embedded.broker.errors import code_of, fields_of
 from proxy.embedded.broker.fifo_locks import FifoLocks
+from proxy.embedded.broker.group_notices import GroupNotices
 from proxy.embedded.broker.groups import Groups
 from proxy.embedded.broker.lock_table import QueueLocks
 from proxy.embedded.broker.long_polls import LongPoll, LongPolls
@@ -92,6 +93,7 @@ class Broker:
         self.kv_config = store.table("kv")
         self.users = Users(store.table("users"), store.table("acls"))
         self.members = Members()
+        self._notices = GroupNotices(self._send_notices)
         self.locks = QueueLocks(settings.lock_timeout)
         self.pipeline = AppendPipeline(settings, store, self.message_appended)
         self.transactions = Transactions(settings, store, self.pipeline, self._push_to_producer)
@@ -213,7 +215,10 @@ class Broker:
             self.notify_members(group)
 
     def notify_members(self, group: str) -> None:
-        """Notify the members of a consumer group of a change of the group."""
+        """Notify the members of a consumer group of a change of the group, soon."""
+        self._notices.changed(group, self.now)
+
+    def _send_notices(self, group: str) -> None:
         consumers = self.members.consumers.get(group)
         config = self.groups.get(group)
         if consumers is None or consumers.broadcasting or (config is not None and not config.notifies_members):
@@ -340,6 +345,7 @@ class Broker:
 _ROUTINES: tuple[Routine, ...] = (
     lambda broker, now: broker.pipeline.tick(now),
     lambda broker, now: broker.transactions.tick(now),
+    lambda broker, now: broker._notices.tick(now),
     Broker._wake_unlocked,
     Broker._wake_scheduled,
     Broker._expire_polls,

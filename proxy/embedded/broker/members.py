@@ -44,21 +44,35 @@ class Consumers:
         return sorted({client.client_id for client in self.clients.values()})
 
 
+@dataclass(slots=True)
+class _Memberships:
+    """The groups of a channel, and their number by client id; a replica's channel has many clients."""
+
+    producers: set[str] = field(default_factory=set)
+    consumers: set[str] = field(default_factory=set)
+    counts: Counter[str] = field(default_factory=Counter)
+
+
 class Members:
     """All groups that have members."""
 
     def __init__(self) -> None:
         self.consumers: dict[str, Consumers] = {}
         self.producers: dict[str, dict[Channel, Client]] = {}
-        # Groups of each client of a channel; a replica's channel has many clients.
-        self._group_counts: dict[Channel, Counter[str]] = {}
+        # A closed connection must not cost a search of all groups, of which clients may create any number.
+        self._memberships: dict[Channel, _Memberships] = {}
+        # The number of producer groups by client id and channel.
+        self._producer_channels: dict[str, Counter[Channel]] = {}
         self._turn = 0
 
     # Joins.
 
     def add_producer(self, group: str, channel: Channel, client: Client) -> None:
         """Add a client to a producer group."""
-        self._join(self.producers.setdefault(group, {}), channel, client)
+        clients = self.producers.setdefault(group, {})
+        self._forget_producer(channel, clients.get(channel))
+        self._join(clients, channel, client).producers.add(group)
+        self._producer_channels.setdefault(client.client_id, Counter())[channel] += 1
 
     def add_consumer(self, group: str, channel: Channel, client: Client, data: Mapping[str, Any], keep: bool) -> bool:
         """Add a client to a consumer group with its ConsumerData; return whether that changes the group.
@@ -69,59 +83,80 @@ class Members:
         consumers.consume_type = str(data.get("consumeType") or "")
         consumers.message_model = str(data.get("messageModel") or "")
         consumers.from_where = str(data.get("consumeFromWhere") or "")
-        joined = self._join(consumers.clients, channel, client)
+        joined = channel not in consumers.clients
+        self._join(consumers.clients, channel, client).consumers.add(group)
         return (not keep and _subscribe(consumers, data)) or joined
 
-    def _join(self, clients: dict[Channel, Client], channel: Channel, client: Client) -> bool:
-        """Add a client to a group's clients; return whether its channel is new among them."""
-        former = self._leave(clients, channel)
+    def _join(self, clients: dict[Channel, Client], channel: Channel, client: Client) -> _Memberships:
+        """Add a client to a group's clients; return the memberships of its channel."""
+        memberships = self._memberships.setdefault(channel, _Memberships())
+        former = clients.get(channel)
+        if former is not None:
+            _count_down(memberships.counts, former.client_id)
         clients[channel] = client
-        self._group_counts.setdefault(channel, Counter())[client.client_id] += 1
-        return former is None
+        memberships.counts[client.client_id] += 1
+        return memberships
 
     def groups_after(self, channel: Channel, client_id: str, producers: Iterable[str], consumers: Iterable[str]) -> int:
         """Return the number of groups of a client after it has joined these."""
-        new = sum(channel not in self.producers.get(group, ()) for group in producers)
-        for group in consumers:
-            members = self.consumers.get(group)
-            new += members is None or channel not in members.clients
-        return new + self._group_counts.get(channel, Counter())[client_id]
+        memberships = self._memberships.get(channel, _NO_MEMBERSHIPS)
+        new = len(set(producers) - memberships.producers) + len(set(consumers) - memberships.consumers)
+        return new + memberships.counts[client_id]
 
     # Leaves.
-
-    def _leave(self, clients: dict[Channel, Client], channel: Channel) -> Client | None:
-        """Remove a channel from a group's clients; return its client."""
-        client = clients.pop(channel, None)
-        if client is not None:
-            counts = self._group_counts[channel]
-            counts[client.client_id] -= 1
-            if not counts[client.client_id]:
-                del counts[client.client_id]
-                if not counts:
-                    del self._group_counts[channel]
-        return client
 
     def remove_producer(self, group: str, channel: Channel) -> None:
         """Remove a client from a producer group."""
         clients = self.producers.get(group, {})
-        self._leave(clients, channel)
+        client = clients.pop(channel, None)
+        if client is None:
+            return
+        self._forget_producer(channel, client)
+        memberships = self._memberships[channel]
+        memberships.producers.discard(group)
+        self._forget(channel, memberships, client)
         if not clients:
-            self.producers.pop(group, None)
+            del self.producers[group]
 
     def remove_consumer(self, group: str, channel: Channel) -> bool:
         """Remove a client from a consumer group; return whether it was a member."""
         consumers = self.consumers.get(group)
-        if consumers is None or self._leave(consumers.clients, channel) is None:
+        client = None if consumers is None else consumers.clients.pop(channel, None)
+        if consumers is None or client is None:
             return False
+        memberships = self._memberships[channel]
+        memberships.consumers.discard(group)
+        self._forget(channel, memberships, client)
         if not consumers.clients:
             del self.consumers[group]
         return True
 
+    def _forget(self, channel: Channel, memberships: _Memberships, client: Client) -> None:
+        """Count a client's group down, and forget a channel that has left all groups."""
+        _count_down(memberships.counts, client.client_id)
+        if not memberships.counts:
+            del self._memberships[channel]
+
+    def _forget_producer(self, channel: Channel, client: Client | None) -> None:
+        """Count a producer group of a client down; None: it was no member."""
+        if client is None:
+            return
+        channels = self._producer_channels[client.client_id]
+        _count_down(channels, channel)
+        if not channels:
+            del self._producer_channels[client.client_id]
+
     def remove_channel(self, channel: Channel) -> list[str]:
         """Remove a channel that has ended from all groups; return its consumer groups."""
-        for group in [group for group, clients in self.producers.items() if channel in clients]:
+        memberships = self._memberships.get(channel)
+        if memberships is None:
+            return []
+        consumers = list(memberships.consumers)
+        for group in list(memberships.producers):
             self.remove_producer(group, channel)
-        return [group for group in list(self.consumers) if self.remove_consumer(group, channel)]
+        for group in consumers:
+            self.remove_consumer(group, channel)
+        return consumers
 
     def expired(self, before: int) -> list[Channel]:
         """Return the closed channels, and those without a heartbeat for some group since a time (ms)."""
@@ -150,17 +185,21 @@ class Members:
 
     def producer_channel(self, client_id: str) -> Channel | None:
         """Return the channel of a producer with this client id, or None."""
-        channels = (
-            channel
-            for clients in self.producers.values()
-            for channel, client in clients.items()
-            if client.client_id == client_id and not channel.closed
-        )
-        return next(channels, None)
+        return next((channel for channel in self._producer_channels.get(client_id, ()) if not channel.closed), None)
 
     def subscribers(self, topic: str) -> list[str]:
         """Return the groups whose members subscribe to a topic."""
         return [group for group, consumers in self.consumers.items() if topic in consumers.subscriptions]
+
+
+_NO_MEMBERSHIPS = _Memberships()
+
+
+def _count_down(counts: Counter[Any], key: object) -> None:
+    """Count down; forget what is no longer counted."""
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]
 
 
 def _subscribe(consumers: Consumers, data: Mapping[str, Any]) -> bool:

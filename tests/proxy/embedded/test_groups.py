@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
+from proxy.embedded.broker.group_notices import INTERVAL
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from tests.cluster.client import message_queue, subscription
@@ -25,7 +26,8 @@ def _ids(harness: BrokerHarness, group: str = "g") -> object:
 
 
 def _told(harness: BrokerHarness) -> Sequence[object]:
-    """Return the clients notified of changes since the last call."""
+    """Return the clients notified of changes since the last call, once no notice is delayed."""
+    harness.pass_time(INTERVAL)
     notified = [
         channel for channel, command in harness.pushed if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
     ]
@@ -55,6 +57,46 @@ async def test_members_are_notified_of_joins_and_leaves(harness: BrokerHarness) 
         harness.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "g"}).code
         == ResponseCode.CONSUMER_NOT_ONLINE
     )
+
+
+async def test_notices_of_one_group_are_coalesced(harness: BrokerHarness) -> None:
+    """Two for 100 changes: of the first, and of all others at the end of the interval."""
+    harness.topic("t")
+    member, other = FakeChannel(), FakeChannel()
+    harness.join({"g": ["t"]}, channel=member, name="member")
+    _told(harness)
+    for _ in range(50):
+        harness.join({"g": ["t"]}, channel=other, name="other")
+        harness.get(RequestCode.UNREGISTER_CLIENT, {"clientID": "other", "consumerGroup": "g"}, channel=other)
+    assert [channel for channel in _told(harness) if channel is member] == [member, member]
+    harness.pass_time(INTERVAL)
+    assert _told(harness) == []
+
+
+async def test_a_closed_connection_leaves_its_own_groups_only(harness: BrokerHarness) -> None:
+    members = harness.broker.members
+    one, two = FakeChannel(), FakeChannel()
+    harness.join({"g": ["t"], "h": ["t"]}, producers=["p", "q"], channel=one, name="client")
+    harness.join({"g": ["t"]}, producers=["p"], channel=two, name="client")
+    assert members.groups_after(one, "client", ["p", "r"], ["g"]) == 5
+    assert members.producer_channel("client") is one
+    harness.broker.channel_closed(one)
+    assert (set(members.consumers), set(members.producers)) == ({"g"}, {"p"})
+    assert (list(members.consumers["g"].clients), list(members.producers["p"])) == ([two], [two])
+    assert members.producer_channel("client") is two
+    assert members.groups_after(one, "client", [], []) == 0
+    harness.broker.channel_closed(two)
+    assert not members.consumers
+    assert not members.producers
+    assert members.producer_channel("client") is None
+
+
+async def test_another_client_id_of_a_connection_is_found_by_its_own_groups(harness: BrokerHarness) -> None:
+    members, channel = harness.broker.members, FakeChannel()
+    harness.join({}, producers=["p"], channel=channel, name="former")
+    harness.join({}, producers=["p"], channel=channel, name="present")
+    assert (members.producer_channel("former"), members.producer_channel("present")) == (None, channel)
+    assert members.groups_after(channel, "former", [], []) == 0
 
 
 async def test_broadcasting_members_are_not_notified(harness: BrokerHarness) -> None:
