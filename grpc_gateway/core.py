@@ -1,7 +1,7 @@
 """Interface of the messaging core that the gRPC service uses."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from protocol_negotiation.peer import HostPort, Peer
@@ -21,6 +21,9 @@ class Core(Protocol):
 
     def handle(self, channel: Any, command: RemotingCommand) -> "asyncio.Future[RemotingCommand] | None":
         """Serve a command of a gRPC client. Raises RemotingError, directly or by the future; None for a oneway."""
+
+    async def leave(self, channel: Any, producers: Iterable[str] = (), consumers: Iterable[str] = ()) -> None:
+        """End a client's membership in these groups, here and at the brokers."""
 
     def cached_route(self, topic: str) -> TopicRoute | None:
         """Return the topic's route if it is cached."""

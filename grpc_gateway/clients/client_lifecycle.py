@@ -31,6 +31,7 @@ from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
+from remoting.loop_turns import LoopTurns
 from remoting.tasks import spawn, spawn_quietly
 
 _log = logging.getLogger("gantry.grpc")
@@ -66,7 +67,9 @@ class ClientLifecycle:
         self._unregistering: dict[Client, asyncio.Task[None]] = {}
         # Removed clients whose connection was lost, by the cause of its end.
         self.lost = dict.fromkeys(LOSSES, 0)
-        self.producers = Producers(core, clients.make, self._clock, self._heartbeat_interval)
+        # Of registrations and departures, in which a client may have a thousand topics.
+        self._turns = LoopTurns()
+        self.producers = Producers(core, clients.make, self._clock, self._heartbeat_interval, self._turns)
         clients.departure_listeners.append(self._departed)
 
     # The rpcs.
@@ -120,6 +123,7 @@ class ClientLifecycle:
         try:
             revision = -1
             while revision != client.revision and not client.closed:
+                await self._turns.next()
                 revision = client.revision
                 # The next heartbeat retries.
                 with contextlib.suppress(Refused, RemotingError):
@@ -169,13 +173,8 @@ class ClientLifecycle:
         """Leave the groups of the previous registration that are not in the current one."""
         left_groups = [] if current is not None and current.group == previous.group else [previous.group]
         left_topics = previous.topics if current is None else previous.topics - current.topics
-        requests = [{"consumerGroup": group} for group in left_groups if group]
-        requests += [{"producerGroup": topic} for topic in sorted(left_topics)]
-        for fields in requests:
-            command = set_client_header(commands.request(RequestCode.UNREGISTER_CLIENT, fields), client)
-            command.fields["clientID"] = client.client_id
-            with contextlib.suppress(RemotingError):
-                await dispatch(self._core, client, command)
+        with contextlib.suppress(RemotingError):
+            await self._core.leave(client, left_topics, filter(None, left_groups))
 
     # Departure without NotifyClientTermination.
 
@@ -215,11 +214,15 @@ class ClientLifecycle:
         while self._unregistering:
             await asyncio.wait(self._unregistering.values())
 
+    async def _leave(self, client: Client, registration: Registration) -> None:
+        await self._turns.next()
+        await self._unregister(client, registration, None)
+
     def _departed(self, client: Client) -> None:
         registration, client.registration = client.registration, None
         self.producers.set_topics(client, ())
         if registration is not None:
-            task = spawn_quietly(self._unregister(client, registration, None))
+            task = spawn_quietly(self._leave(client, registration))
             self._unregistering[client] = task
             task.add_done_callback(lambda _: self._unregistering.pop(client, None))
 

@@ -2,7 +2,8 @@
 
 A broker keeps members by connection: a thousand producers of a topic would take a thousand connections to each of its
 brokers, only for occasional transaction checks. Any producer of a topic may answer a check, since its producer group
-is the topic's name (as in the official proxy).
+is the topic's name (as in the official proxy). A heartbeat has a bounded number of groups: of more topics, several
+channels represent the producers. Topics that do not exist are not registered, since clients may name any number.
 """
 
 import itertools
@@ -11,6 +12,7 @@ import math
 import os
 import socket
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
 
 from grpc_gateway.clients import heartbeat_data
 from grpc_gateway.clients.client import Client
@@ -25,6 +27,7 @@ from remoting import messages
 from remoting.codes import STANDARD_JSON_VERSION, RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError, TopicNotExist
+from remoting.loop_turns import LoopTurns
 from remoting.tasks import spawn_quietly
 
 _log = logging.getLogger("gantry.grpc")
@@ -32,14 +35,25 @@ _log = logging.getLogger("gantry.grpc")
 # Seconds between heartbeats, as in remoting clients, and before the retry of one that failed.
 HEARTBEAT_INTERVAL = 30.0
 _RETRY_DELAY = 5.0
+# Topics of one channel, which have to fit into a heartbeat, and route requests between two turns of the event loop.
+_MAX_TOPICS = 500
+_LOOKUPS = 16
 _NO_PEER = Peer(HostPort("unix:", 0), HostPort("unix:", 0))
+
+
+@dataclass(slots=True, eq=False)
+class Representative:
+    """A channel that represents producers to brokers, and the topics that it is registered for."""
+
+    channel: Client
+    topics: set[str] = field(default_factory=set)
 
 
 class Producers:
     """The producers of this replica, by topic.
 
-    make: creates the channel that represents them to brokers. clock: seconds. unanswered: transaction checks without a
-    producer on this replica.
+    make: creates the channels that represent them to brokers. clock: seconds. turns: of steps that take long.
+    representatives: these channels. unanswered: transaction checks without a producer on this replica.
     """
 
     def __init__(
@@ -48,6 +62,7 @@ class Producers:
         make: Callable[[str, Peer], Client],
         clock: Callable[[], float],
         heartbeat_interval: float = HEARTBEAT_INTERVAL,
+        turns: LoopTurns | None = None,
     ) -> None:
         self._core = core
         self._make = make
@@ -56,8 +71,9 @@ class Producers:
         # Dictionaries for ordered sets.
         self._by_topic: dict[str, dict[Client, None]] = {}
         self._topics: dict[Client, frozenset[str]] = {}
-        self._channel: Client | None = None
-        # Topics registered with their brokers, and those to unregister.
+        self._turns = LoopTurns() if turns is None else turns
+        self.representatives: list[Representative] = []
+        # Topics registered with their brokers or found not to exist, and those to unregister.
         self._registered: set[str] = set()
         self._removed: set[str] = set()
         self._registered_at = -math.inf
@@ -138,26 +154,60 @@ class Producers:
         finally:
             self._registering = False
 
-    async def _register(self, topics: set[str], removed: Iterable[str]) -> None:
-        channel = self._channel
-        if channel is None:
-            # Unique per replica, for a broker's list of clients.
-            name = f"gantry-producers@{socket.gethostname()}@{os.getpid()}"
-            channel = self._channel = self._make(name, _NO_PEER)
-            channel.principal = self._core.own
-            channel.push = _TransactionCheckPush(self.check_transaction)
-        for topic in sorted(removed):
-            fields = {"clientID": channel.client_id, "producerGroup": topic}
-            await dispatch(self._core, channel, commands.request(RequestCode.UNREGISTER_CLIENT, fields))
-        for topic in sorted(topics - self._registered):
-            try:
-                await dispatch(self._core, channel, _route_request(topic))
-            except TopicNotExist:
-                # The topic may be created later; the next heartbeat tries again.
-                continue
-        if topics:
-            body = heartbeat_data.producer_heartbeat(channel.client_id, sorted(topics))
+    async def _register(self, topics: set[str], removed: Collection[str]) -> None:
+        for representative in self.representatives:
+            left = representative.topics.intersection(removed)
+            if left:
+                representative.topics -= left
+                await self._turns.next()
+                await self._core.leave(representative.channel, left)
+        new = sorted(topics - self._registered)
+        # Look-ups of topics that may not exist do not delay the others.
+        known = [topic for topic in new if self._core.cached_route(topic) is not None]
+        await self._add(known)
+        await self._add(sorted(set(new).difference(known)))
+
+    async def _add(self, topics: Collection[str]) -> None:
+        """Register the topics that exist. Raises RemotingError."""
+        placed = {topic: one for one in self.representatives for topic in one.topics}
+        changed: dict[Representative, None] = {}
+        for number, topic in enumerate(topics):
+            if number % _LOOKUPS == 0:
+                await self._turns.next()
+            representative = placed.get(topic) or self._with_room()
+            if await self._has_route(representative.channel, topic):
+                representative.topics.add(topic)
+                changed[representative] = None
+            else:
+                representative.topics.discard(topic)
+        for representative in changed:
+            channel = representative.channel
+            body = heartbeat_data.producer_heartbeat(channel.client_id, sorted(representative.topics))
             await dispatch(self._core, channel, commands.request(RequestCode.HEART_BEAT, body=body))
+
+    async def _has_route(self, channel: Client, topic: str) -> bool:
+        """Return whether the topic exists, and register the channel with its brokers."""
+        try:
+            await dispatch(self._core, channel, _route_request(topic))
+        except TopicNotExist:
+            # The topic may be created later; the next heartbeat tries again.
+            return False
+        return True
+
+    def _with_room(self) -> Representative:
+        """Return the first representative with room for one more topic, or a new one."""
+        for representative in self.representatives:
+            if len(representative.topics) < _MAX_TOPICS:
+                return representative
+        # Unique per replica, for a broker's list of clients.
+        name = f"gantry-producers@{socket.gethostname()}@{os.getpid()}"
+        number = len(self.representatives)
+        channel = self._make(f"{name}@{number}" if number else name, _NO_PEER)
+        channel.principal = self._core.own
+        channel.push = _TransactionCheckPush(self.check_transaction)
+        representative = Representative(channel)
+        self.representatives.append(representative)
+        return representative
 
 
 class _TransactionCheckPush(TelemetryPush):

@@ -147,6 +147,8 @@ async def leave(
         return
     session = channel.session
     leaving = member.groups if groups is None else groups
+    if not leaving:
+        return
     # If it returns, an equal heartbeat must not count as a repetition.
     session.heartbeat_at = -math.inf
     changes = core.registry.unregister(channel, leaving, cause)
@@ -157,7 +159,10 @@ async def leave(
         if core.signer is not None:
             core.signer.sign_changed(session.heartbeat)
     # The group's members query the brokers when they are notified, so the brokers come first.
-    await core.backend.unregister(channel, leaving, unregister_command)
+    if channel.producers_represented:
+        leaving = Groups(consumers=leaving.consumers)
+    if leaving:
+        await core.backend.unregister(channel, leaving, unregister_command)
     core.changed(changes)
 
 

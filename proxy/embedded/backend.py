@@ -154,6 +154,9 @@ class EmbeddedBackend:
         self, channel: Channel, groups: Groups, unregister_command: RemotingCommand | None = None
     ) -> None:
         """End the client's membership in these groups."""
+        if channel.closed:
+            self.broker.channel_closed(channel)
+            return
         client_id = channel.session.client_id or ""
         fields = [{"consumerGroup": group} for group in sorted(groups.consumers)]
         fields += [{"producerGroup": group} for group in sorted(groups.producers)]

@@ -1,9 +1,11 @@
 """The messaging core as the gRPC service uses it."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from protocol_negotiation.peer import HostPort, Peer
+from proxy.core import membership
+from proxy.core.client_registry import Groups, LeaveCause
 from proxy.core.grpc_channel import GrpcChannel
 from proxy.core.messaging import Messaging
 from proxy.core.metadata_cache import MetadataCache
@@ -24,6 +26,10 @@ class GrpcCore:
 
     def handle(self, channel: GrpcChannel, command: RemotingCommand) -> "asyncio.Future[RemotingCommand] | None":
         return self._core.handle(channel, command)
+
+    async def leave(self, channel: GrpcChannel, producers: Iterable[str] = (), consumers: Iterable[str] = ()) -> None:
+        groups = Groups(frozenset(producers), frozenset(consumers))
+        await membership.leave(self._core, channel, groups, cause=LeaveCause(channel.leave_cause))
 
     def cached_route(self, topic: str) -> TopicRoute | None:
         return self._core.backend.cached_route(topic)

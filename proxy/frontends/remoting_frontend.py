@@ -31,6 +31,7 @@ from remoting.command import RemotingCommand
 from remoting.connection import Handler, RemotingConnection
 from remoting.errors import GoAway
 from remoting.flow_control import Limits
+from remoting.loop_turns import LoopTurns
 from remoting.memory_watch import UNWATCHED, MemoryWatch
 from remoting.requests import REQUESTS
 from remoting.tasks import isolated, spawn_quietly
@@ -81,6 +82,8 @@ class RemotingFrontend:
         self._turns = turns
         # Clients whose connections have closed and that are still being unregistered at the brokers.
         self._leaving: set[asyncio.Task[None]] = set()
+        # Of closed clients, each of which may be in a thousand groups.
+        self._departures = LoopTurns()
 
     def apply(self, limits: LimitSettings) -> None:
         """Use these limits for new connections."""
@@ -147,9 +150,13 @@ class RemotingFrontend:
         if self._connection_listeners:
             connections.notify(self._connection_listeners, connections.remoting_closed(channel))
         if self._core.registry.member(channel) is not None:
-            leaving = spawn_quietly(membership.leave(self._core, channel))
+            leaving = spawn_quietly(self._leave(channel))
             self._leaving.add(leaving)
             leaving.add_done_callback(self._leaving.discard)
+
+    async def _leave(self, channel: RemotingChannel) -> None:
+        await self._departures.next()
+        await membership.leave(self._core, channel)
 
     async def run(self) -> None:
         """Close connections that are idle or dripping, and remove members without heartbeats, until cancelled."""

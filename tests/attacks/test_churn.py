@@ -2,18 +2,20 @@
 
 import asyncio
 import base64
+import socket
 
 import pytest
 
 from protos.apache.rocketmq.v2 import definition_pb2 as d
 from protos.apache.rocketmq.v2 import service_pb2 as pb
 from remoting.codes import RequestCode, ResponseCode
+from tests.attacks.flood import frame
 from tests.attacks.good_client import observed
 from tests.attacks.raw_client import Client as RawClient
 from tests.attacks.raw_client import Code, Setting, data, message, rst_stream, settings
 from tests.cluster.client import Client, heartbeat, queue_fields, unique
 from tests.cluster.grpc.consumer import Consumer
-from tests.cluster.servers import Gantry
+from tests.cluster.servers import HOST, Gantry
 
 pytestmark = pytest.mark.anyio
 
@@ -213,3 +215,43 @@ async def test_searches_over_all_numbers_return(replica: Gantry) -> None:
             replies = [attacker.begin(code, fields, b"", 5) for code in codes]
             await asyncio.gather(*replies, return_exceptions=True)
     observation.check(growth=32)
+
+
+async def test_clients_of_a_thousand_groups_that_close_do_not_stall(replica: Gantry) -> None:
+    """100 remoting clients with 1,000 producer groups each, whose connections close at once."""
+
+    def attack() -> None:
+        connections = [socket.create_connection((HOST, replica.port), timeout=10) for _ in range(100)]
+        for number, connection in enumerate(connections):
+            groups = [f"group-{number}-{group}" for group in range(1000)]
+            connection.sendall(frame(RequestCode.HEART_BEAT, body=heartbeat(f"client-{number}", {}, groups)))
+            assert connection.recv(4096)
+        for connection in connections:
+            connection.close()
+
+    async with observed(replica.address, replica.pid, unique("good")) as observation:
+        await asyncio.to_thread(attack)
+        await asyncio.sleep(2)
+    observation.check(growth=96)
+
+
+async def test_grpc_producers_of_a_thousand_topics_that_close_do_not_stall(replica: Gantry) -> None:
+    """200 producers of two connections, with 1,000 topics each that do not exist; then the connections end."""
+    topics = [d.Resource(name=f"topic-{number}") for number in range(1000)]
+    settings = d.Settings(client_type=d.PRODUCER, access_point=_ENDPOINTS, publishing=d.Publishing(topics=topics))
+    command = message(pb.TelemetryCommand(settings=settings).SerializeToString())
+
+    def attack() -> None:
+        clients = [RawClient(replica.port) for _ in range(2)]
+        for number, client in enumerate(clients):
+            for stream in range(1, 200, 2):
+                name = ("x-mq-client-id", f"producer-{number}-{stream}")
+                client.blast(client.headers(stream, client.request(_SERVICE + "Telemetry", name, *_HEADERS)))
+                client.upload(stream, command, end=False)
+        for client in clients:
+            client.__exit__()
+
+    async with observed(replica.address, replica.pid, unique("good")) as observation:
+        await asyncio.to_thread(attack)
+        await asyncio.sleep(3)
+    observation.check(growth=128)

@@ -1,7 +1,7 @@
 """Fakes of the messaging core and of rpcs, for the tests of the gRPC service."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from protos.apache.rocketmq.v2.definition_pb2 import (
     Endpoints,
 )
 from remoting import command as commands
+from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import TopicNotExist
 from remoting.properties import MessageType
@@ -60,6 +61,17 @@ class FakeCore:
         else:
             reply.set_result(answer)
         return reply
+
+    async def leave(self, channel: Any, producers: Iterable[str] = (), consumers: Iterable[str] = ()) -> None:
+        """Handle an UNREGISTER_CLIENT of each group."""
+        fields = [{"consumerGroup": group} for group in consumers]
+        fields += [{"producerGroup": topic} for topic in sorted(producers)]
+        for group in fields:
+            reply = self.handle(
+                channel, commands.request(RequestCode.UNREGISTER_CLIENT, {**group, "clientID": channel.client_id})
+            )
+            assert reply is not None
+            await reply
 
     def cached_route(self, topic: str) -> TopicRoute | None:
         return self.routes.get(topic)

@@ -13,6 +13,8 @@ from remoting import messages
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import Overloaded, TopicNotExist
+from remoting.routes import TopicRoute
+from tests.cluster.servers import eventually
 from tests.grpc_gateway.client_harness import ClientHarness, TelemetrySession
 from tests.grpc_gateway.fakes import PEER, FakeCore, make_client
 from tests.grpc_gateway.messages import consumer_settings, producer_settings, stored
@@ -38,9 +40,7 @@ def sent_commands(harness: ClientHarness) -> list[tuple[int, Any]]:
 
 
 def representative(harness: ClientHarness) -> Client:
-    channel = harness.client_lifecycle.producers._channel
-    assert channel is not None
-    return channel
+    return harness.client_lifecycle.producers.representatives[0].channel
 
 
 def transaction_check(topic: str = "orders", **fields: str) -> RemotingCommand:
@@ -100,10 +100,10 @@ async def test_topic_is_unregistered_with_its_last_producer() -> None:
     count = len(sent_commands(harness))
     harness.clients.remove(harness.client("p1"))
     await settle()
-    assert sent_commands(harness)[count:] == [(UNREGISTER, "b"), (HEART_BEAT, ["a"])]
+    assert sent_commands(harness)[count:] == [(UNREGISTER, "b")]
     harness.clients.remove(harness.client("p2"))
     await settle()
-    assert sent_commands(harness)[count + 2 :] == [(UNREGISTER, "a")]
+    assert sent_commands(harness)[count + 1 :] == [(UNREGISTER, "a")]
     assert len(harness.client_lifecycle.producers) == 0
 
 
@@ -136,7 +136,44 @@ async def test_missing_topic_does_not_prevent_registration() -> None:
 
     harness = ClientHarness(FakeCore(answer=answer))
     await open_producer(harness, "a", "b")
-    assert sent_commands(harness) == [(ROUTE, "a"), (ROUTE, "b"), (HEART_BEAT, ["a", "b"])]
+    assert sent_commands(harness) == [(ROUTE, "a"), (ROUTE, "b"), (HEART_BEAT, ["b"])]
+
+
+async def test_topics_that_do_not_exist_do_not_delay_others() -> None:
+    """A client may name a thousand of them, and brokers refuse heartbeats of too many groups."""
+
+    def answer(command: RemotingCommand) -> RemotingCommand | Exception:
+        missing = command.code == ROUTE and command.fields["topic"].startswith("no-such")
+        return TopicNotExist("no route") if missing else commands.success()
+
+    core = FakeCore(answer=answer, routes={"orders": TopicRoute("orders", {}, ())})
+    producers = Producers(core, make_client, asyncio.get_running_loop().time)
+    producers.set_topics(make_client("attacker", PEER), [f"no-such-{number}" for number in range(5000)])
+    producers.set_topics(make_client("p", PEER), ["orders"])
+    await eventually(lambda: len(core.handled) == 5002)
+    codes = [code for _, code, _, _ in core.handled]
+    assert codes[:2] == [ROUTE, HEART_BEAT]
+    assert codes.count(HEART_BEAT) == 1
+    assert [one.topics for one in producers.representatives] == [{"orders"}]
+
+
+async def test_many_topics_are_registered_by_several_channels() -> None:
+    core = FakeCore()
+    producers = Producers(core, make_client, asyncio.get_running_loop().time)
+    client = make_client("p", PEER)
+    topics = [f"topic-{number}" for number in range(1200)]
+    producers.set_topics(client, topics)
+    await eventually(lambda: len(core.handled) == 1203)
+    bodies = [orjson.loads(body) for _, code, _, body in core.handled if code == HEART_BEAT]
+    assert [len(body["producerDataSet"]) for body in bodies] == [500, 500, 200]
+    assert len({body["clientID"] for body in bodies}) == 3
+    producers.set_topics(client, topics[600:])
+    await eventually(lambda: len(core.handled) == 1803)
+    assert [code for _, code, _, _ in core.handled[1203:]] == [UNREGISTER] * 600
+    assert sum(len(one.topics) for one in producers.representatives) == 600
+    producers.set_topics(client, [*topics[600:], "new"])
+    await eventually(lambda: len(core.handled) == 1805)
+    assert "new" in producers.representatives[0].topics
 
 
 async def test_failed_registration_is_retried_after_a_delay() -> None:
