@@ -56,7 +56,7 @@ class Client:
     last_call_at: time of the latest call, seconds of the loop's clock.
     connections: open connections with calls of this client.
     disconnected_at: close of the last connection, seconds of the loop's clock; None while one is open.
-    settings: as received from the client.
+    settings, settings_bytes: as received from the client, and their encoded size.
     subscriptions, topics: from its receives and sends, for clients without settings.
     registration: the client as it is registered with the core.
     producers_represented: another channel registers its producer groups at the brokers.
@@ -87,6 +87,7 @@ class Client:
         self.connections: set[Any] = set()
         self.disconnected_at: float | None = None
         self.settings: Settings | None = None
+        self.settings_bytes = 0
         self.subscriptions: dict[str, FilterExpression] = {}
         self.topics: set[str] = set()
         self.client_type = ClientType.CLIENT_TYPE_UNSPECIFIED

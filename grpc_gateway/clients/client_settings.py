@@ -46,6 +46,8 @@ _MAX_SHOWN = 80
 # minute.
 _MAX_SETTINGS_BYTES = 256 * 2**10
 _MAX_TOPICS = 1_000
+# Settings of all clients of one connection. Official clients, which have a connection each, send less than a KiB.
+MAX_CONNECTION_SETTINGS_BYTES = 4 * _MAX_SETTINGS_BYTES
 # Lite topics that a client may subscribe to: the brokers' default, for a group without a quota of its own, and the
 # value for a group whose quota is unlimited (-1).
 _DEFAULT_LITE_QUOTA = 2_000

@@ -24,6 +24,9 @@ _MAX_ID_LENGTH: Final = 512
 _MAX_CLIENTS: Final = 100_000
 # Clients per connection; official clients do not share connections.
 _MAX_PER_CONNECTION: Final = 256
+# Bytes of memory of a client, and of each byte of its settings, whose names are also in its groups.
+_CLIENT_MEMORY: Final = 4 * 1024
+_SETTINGS_EXPANSION: Final = 12
 # Seconds without a call after which an unregistered client may be evicted from a full table, and between evictions.
 _EVICTABLE_AFTER: Final = 10.0
 _EVICTION_INTERVAL: Final = 1.0
@@ -132,6 +135,15 @@ class ClientTable:
     def of(self, connection: Any) -> tuple[Client, ...]:
         """Return the clients of a connection."""
         return tuple(self._by_connection.get(connection, {}).values())
+
+    def settings_bytes(self, connection: Any) -> int:
+        """Return the size of the settings of a connection's clients."""
+        return sum(client.settings_bytes for client in self._by_connection.get(connection, {}).values())
+
+    def memory(self, connection: Any) -> int:
+        """Return about the memory of a connection's clients, in bytes."""
+        clients = self._by_connection.get(connection, {})
+        return len(clients) * _CLIENT_MEMORY + self.settings_bytes(connection) * _SETTINGS_EXPANSION
 
     def __iter__(self) -> Iterator[Client]:
         return iter(tuple(self._clients.values()))

@@ -10,7 +10,12 @@ import grpc
 
 from grpc_gateway.clients.client import Client
 from grpc_gateway.clients.client_lifecycle import ClientLifecycle
-from grpc_gateway.clients.client_settings import PRODUCERS, check_settings, effective_settings
+from grpc_gateway.clients.client_settings import (
+    MAX_CONNECTION_SETTINGS_BYTES,
+    PRODUCERS,
+    check_settings,
+    effective_settings,
+)
 from grpc_gateway.clients.client_table import ClientTable
 from grpc_gateway.clients.rpc import Observer, Rpc, anonymous_rpc
 from grpc_gateway.clients.server_push import reply_nonce
@@ -118,6 +123,7 @@ class Telemetry:
             if client.name_mapping is not None:
                 client.name_mapping.map_request(settings)
             check_settings(settings)
+            self._check_size(rpc, settings)
             self._authorize(rpc, settings)
         except Refused as error:
             self._observe("Telemetry", rpc, None, error.code, started)
@@ -128,7 +134,7 @@ class Telemetry:
             stream.end()
             return
         if client.settings != settings:
-            client.settings = settings
+            client.settings, client.settings_bytes = settings, settings.ByteSize()
             client.revise()
         client.client_type = settings.client_type
         client.attach(stream)
@@ -136,6 +142,17 @@ class Telemetry:
         self._send_settings(client, stream, config)
         self._client_lifecycle.settings_changed(client)
         self._observe("Telemetry", rpc, None, Code.OK, started)
+
+    def _check_size(self, rpc: Rpc, settings: Settings) -> None:
+        """Limit the settings of all clients of a connection. Raises Refused."""
+        others = self._clients.settings_bytes(getattr(rpc.context, "connection", None)) - rpc.client.settings_bytes
+        size = others + settings.ByteSize()
+        if size > MAX_CONNECTION_SETTINGS_BYTES:
+            raise Refused(
+                Code.TOO_MANY_REQUESTS,
+                f"the settings of this connection's clients have {size} bytes;"
+                f" the maximum is {MAX_CONNECTION_SETTINGS_BYTES}",
+            )
 
     def _authorize(self, rpc: Rpc, settings: Settings) -> None:
         """Check the permissions on the settings' topics and group. Raises Refused."""

@@ -37,6 +37,7 @@ class GrpcConnection(Http2Channel):
         on_close: "Callable[[GrpcConnection], None]",
         turns: FairTurns,
         memory: MemoryWatch | None = None,
+        client_memory: "Callable[[GrpcConnection], int] | None" = None,
     ) -> None:
         super().__init__(peer, options.limits, options.timeouts, turns)
         self.open_calls = OpenCalls(options, deadlines, memory)
@@ -44,6 +45,7 @@ class GrpcConnection(Http2Channel):
         self._methods = methods
         self._notify_open = on_open
         self._notify_close = on_close
+        self._client_memory = client_memory
 
     def on_open(self) -> None:
         self._notify_open(self)
@@ -60,8 +62,9 @@ class GrpcConnection(Http2Channel):
 
     @property
     def held_request_bytes(self) -> int:
-        """The memory of calls that have not ended, in bytes, without their request messages."""
-        return len(self.open_calls) * _CALL_MEMORY
+        """The memory of clients and of calls that have not ended, in bytes, without their request messages."""
+        clients = 0 if self._client_memory is None else self._client_memory(self)
+        return clients + len(self.open_calls) * _CALL_MEMORY
 
     @property
     def held_response_bytes(self) -> int:

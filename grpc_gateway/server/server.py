@@ -46,6 +46,8 @@ class Server:
         self.connections: set[GrpcConnection] = set()
         # Counts the bytes of requests of connections that are opened from now on.
         self.memory: MemoryWatch | None = None
+        # Returns the bytes that the services keep for the clients of a connection.
+        self.client_memory: Callable[[GrpcConnection], int] | None = None
         self.loop = asyncio.get_running_loop()
         self._methods = Registry()
         self._deadlines = Deadlines(self.loop, options.deadline_tick)
@@ -80,6 +82,7 @@ class Server:
             self._connection_closed,
             self._turns,
             self.memory,
+            self.client_memory,
         )
 
     def _connection_opened(self, connection: GrpcConnection) -> None:

@@ -110,6 +110,7 @@ class GrpcFrontend:
         )
         if isinstance(self.server, Server):
             self.server.memory = memory
+            self.server.client_memory = self.clients.memory
         self._connection_listeners = connection_listeners
         self._clock = loop.time
         self._health = health.aio.HealthServicer()

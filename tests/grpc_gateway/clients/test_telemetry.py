@@ -5,7 +5,7 @@ from typing import Any
 import grpc
 import pytest
 
-from grpc_gateway.clients import telemetry
+from grpc_gateway.clients import client_settings, telemetry
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Language, Settings, Status
 from protos.apache.rocketmq.v2.service_pb2 import (
     PrintThreadStackTraceCommand,
@@ -18,7 +18,7 @@ from remoting.codes import RequestCode
 from remoting.errors import ConsumerNotOnline
 from remoting.topic_group_config import GroupConfig
 from tests.grpc_gateway.client_harness import ClientHarness, TelemetrySession
-from tests.grpc_gateway.fakes import FakeContext, FakeCore
+from tests.grpc_gateway.fakes import FakeConnection, FakeContext, FakeCore
 from tests.grpc_gateway.messages import consumer_settings, producer_settings
 from tests.proxy.fakes import settle
 
@@ -53,6 +53,27 @@ async def test_settings_are_answered_with_effective_settings(settings: Settings)
     assert await session.read() is None
     assert session.context.aborted is None
     assert harness.observed == [("Telemetry", Code.OK)]
+
+
+async def test_the_settings_of_a_connections_clients_are_limited() -> None:
+    """Each client may have settings of 256 KiB, and a connection 256 clients."""
+    harness, connection = ClientHarness(), FakeConnection()
+    large = producer_settings(*(f"{number:04}-{'x' * 120}" for number in range(1000)))
+
+    async def send(client_id: str, settings: Settings) -> Any:
+        session = TelemetrySession(harness, harness.context(client_id, connection=connection))
+        session.send(settings_command(settings))
+        return await session.read()
+
+    most = client_settings.MAX_CONNECTION_SETTINGS_BYTES // large.ByteSize()
+    for number in range(most):
+        assert (await send(f"c{number}", large)).status.code == Code.OK
+    assert harness.clients.memory(connection) > 10 * most * large.ByteSize()
+    assert await send("c-new", large) is None
+    # Its own former settings do not count.
+    assert (await send("c0", large)).status.code == Code.OK
+    assert (await send("c0", producer_settings())).status.code == Code.OK
+    assert (await send("c-new", large)).status.code == Code.OK
 
 
 async def test_settings_register_a_client_before_its_first_heartbeat() -> None:
