@@ -17,7 +17,8 @@ from remoting.signature import SecretKey
 _PERMISSIONS = {Role.NORMAL: "none", Role.OPERATOR: "read", Role.SUPER: "write"}
 _PROTOCOL = "admin"
 # Verifications of hashed passwords per second: each takes about 50 ms, and everyone who reaches the port causes them.
-_VERIFICATIONS_PER_SECOND = 4
+# Sources that have failed lately have a budget of their own, so that guesses do not keep others from logging in.
+_VERIFICATIONS_PER_SECOND = 2
 # Verified passwords that are remembered, as digests under a key of this process.
 _MAX_VERIFIED = 1000
 
@@ -35,7 +36,8 @@ class AdminUsers:
         self._digests = SecretKey(secrets.token_hex())
         self._verified: set[tuple[str, bytes]] = set()
         self._second = 0
-        self._verifications = 0
+        # In this second, of sources that have not failed lately, and that have.
+        self._verifications = [0, 0]
         # Verified against for unknown users; None until a user has a hashed password.
         self._no_password: PasswordHash | None = None
         authority.change_listeners.append(self._verified.clear)
@@ -46,7 +48,7 @@ class AdminUsers:
         if scheme.lower() == "bearer":
             principal = self._guard.of_token(value.strip())
         elif scheme.lower() == "basic":
-            principal = self._of_password(value.strip())
+            principal = self._of_password(value.strip(), address)
         else:
             return None
         if principal.failure is not None:
@@ -55,7 +57,7 @@ class AdminUsers:
         self._authority.allowed[principal.method] += 1
         return principal.user, _PERMISSIONS[self._authority.grants(principal).role]
 
-    def _of_password(self, value: str) -> Principal:
+    def _of_password(self, value: str, address: str) -> Principal:
         try:
             name, colon, secret = b64decode(value, validate=True).decode().partition(":")
         except (binascii.Error, UnicodeDecodeError):
@@ -63,15 +65,15 @@ class AdminUsers:
         if not colon:
             return Principal("", Method.PASSWORD, failure=Failure.MALFORMED)
         user = self._authority.user(name)
-        failure = self._failure(user, name, secret)
+        failure = self._failure(user, name, secret, address)
         if failure is not None:
             return Principal(name, Method.PASSWORD, failure=failure)
         return self._authority.principal(name, Method.PASSWORD)
 
-    def _failure(self, user: User | None, name: str, secret: str) -> Failure | None:
+    def _failure(self, user: User | None, name: str, secret: str, address: str) -> Failure | None:
         hashed = self._hash_of(user)
         if hashed is not None:
-            failure = self._verify(hashed, name, secret)
+            failure = self._verify(hashed, name, secret, address)
         else:
             key = None if user is None else user.key
             # Equal secrets have equal digests; only the digests are kept.
@@ -90,15 +92,16 @@ class AdminUsers:
             self._no_password = PasswordHash(hash_password(secrets.token_hex()))
         return self._no_password
 
-    def _verify(self, hashed: PasswordHash, name: str, secret: str) -> Failure | None:
+    def _verify(self, hashed: PasswordHash, name: str, secret: str, address: str) -> Failure | None:
         digest = name, self._digests.digest(secret.encode("utf-8", "surrogatepass"))
         if digest in self._verified:
             return None
         second = int(self._clock())
         if second != self._second:
-            self._second, self._verifications = second, 0
-        self._verifications += 1
-        if self._verifications > _VERIFICATIONS_PER_SECOND:
+            self._second, self._verifications = second, [0, 0]
+        has_failed = self._authority.failures.has_failed(address)
+        self._verifications[has_failed] += 1
+        if self._verifications[has_failed] > _VERIFICATIONS_PER_SECOND:
             return Failure.NOT_VERIFIED
         if not hashed.verify(secret):
             return Failure.WRONG_SECRET

@@ -31,6 +31,11 @@ class FailureDelays:
     def __len__(self) -> int:
         return len(self._failures)
 
+    def has_failed(self, host: str) -> bool:
+        """Return whether a source has failed within the last minute."""
+        _, at = self._failures.get(_source(host), (0.0, -math.inf))
+        return self._clock() - at < _FORGET_AFTER
+
     def fail(self, host: str) -> float:
         """Count a failure of a source and return the delay of its response in seconds."""
         source, now = _source(host), self._clock()

@@ -6,6 +6,7 @@ import pytest
 
 from proxy.admin.access import Access, BadCredentials, Role
 from proxy.auth.admin_users import AdminUsers
+from proxy.auth.failures import FailureDelays
 from proxy.auth.grpc_guard import GrpcGuard
 from proxy.auth.passwords import PasswordHash, hash_password
 from proxy.core.principal import Method
@@ -76,6 +77,7 @@ role = "super"
 ''',
     )
     clock = Clock()
+    made.failures = FailureDelays(clock)
     return AdminUsers(made, GrpcGuard(made, window=300.0), clock), clock, made.counts
 
 
@@ -99,6 +101,18 @@ def test_verifications_of_hashes_are_limited_but_not_for_verified_passwords(tmp_
     clock.now += 1
     assert users(basic(Credentials("boss-01", "guess")), "192.0.2.66") is None
     assert counts[Method.PASSWORD, "wrong secret"] == 4
+
+
+def test_guesses_do_not_keep_others_from_logging_in(tmp_path: Path) -> None:
+    users, clock, _ = hashed(tmp_path)
+    for number in range(10):
+        assert users(basic(Credentials("boss-01", f"guess-{number}")), "192.0.2.66") is None
+    # Its source is slow by its own fault, and others are not.
+    boss = basic(Credentials("boss-01", "password-of-boss"))
+    assert users(boss, "192.0.2.66") is None
+    assert users(boss, "192.0.2.1") is not None
+    clock.now += 1
+    assert users(basic(Credentials("boss-01", "guess")), "192.0.2.66") is None
 
 
 def test_hash_has_the_password_in_no_readable_form() -> None:
