@@ -186,8 +186,16 @@ class Client:
         return route
 
     async def brokers(self) -> dict[str, str]:
-        """Return the names of all brokers, sorted, with the cluster of each."""
-        data = (await self.route(_EVERYWHERE)).data["brokerDatas"]
+        """Return the names of all brokers, sorted, with the cluster of each. Raises CommandError."""
+        try:
+            data = (await self.route(_EVERYWHERE)).data["brokerDatas"]
+        except Refused as error:
+            if error.code != ResponseCode.NO_PERMISSION:
+                raise
+            raise CommandError(
+                f"{error}; the names of all brokers are in the route of {_EVERYWHERE}, for which a user needs Get on"
+                f" Topic:{_EVERYWHERE}"
+            ) from None
         return dict(sorted((str(item["brokerName"]), str(item.get("cluster") or "")) for item in data))
 
 

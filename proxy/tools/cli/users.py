@@ -1,13 +1,14 @@
 """`gantry users`: users of a users file or of brokers."""
 
 import argparse
+import sys
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
 from proxy.auth.policy import Role
 from proxy.auth.stores.store import GROUP_PREFIX, NewUser, Store, UserChange, UserEntry
-from proxy.tools.cli.access_stores import opened
+from proxy.tools.cli.access_stores import opened, users_file
 from proxy.tools.cli.client import CommandError, UsageError
 from proxy.tools.cli.output import Output
 
@@ -18,7 +19,13 @@ async def run(options: argparse.Namespace) -> int:
     output = Output(options.json)
     async with opened(options) as store:
         if action == "list":
-            _print(await store.users(), output)
+            users = await store.users()
+            _print(users, output)
+            if not users and users_file(options) is None:
+                sys.stderr.write(
+                    f"gantry: the brokers behind {options.endpoint} keep no users; those of its users file"
+                    " (auth.users) are listed with --file\n"
+                )
         elif action == "create":
             await _create(store, options, output)
         elif action == "delete":
