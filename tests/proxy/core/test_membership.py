@@ -307,3 +307,15 @@ async def test_groups_of_one_client_are_limited_over_all_its_heartbeats(here: St
     # The same groups again, and those of another client.
     assert (await here.handle(heartbeat("c1", {}, ["p0-1"]), client, 3)).code == 0
     assert (await here.handle(heartbeat("c2", {}, ["one-more"]), FakeChannel(), 3)).code == 0
+
+
+async def test_represented_producers_leave_all_topics_without_the_brokers(here: Stage) -> None:
+    channel = FakeChannel(producers_represented=True)
+    await here.handle(heartbeat("c1", {}, ["p", "q", "r"]), channel, 0)
+    await leave(here.core, channel, Groups(frozenset({"p", "q"})))
+    member = here.registry.member(channel)
+    assert member is not None
+    assert member.groups == Groups(frozenset({"r"}))
+    assert channel.session.heartbeat is not None
+    assert heartbeats.accepted_groups(channel.session.heartbeat.body) == Groups(frozenset({"r"}))
+    assert here.backend.unregistered == []
