@@ -16,6 +16,7 @@ from protocol_negotiation.negotiation import HandOver, Negotiation, Outcome, Pol
 from protocol_negotiation.options import ListenerOptions
 from protocol_negotiation.peer import HostPort, Peer, Tls, socket_address
 from protocol_negotiation.refusal_log import RefusalLog
+from protocol_negotiation.standstill import GRACE_SECONDS, is_late
 from protocol_negotiation.tls import TlsSource
 from protocol_negotiation.tls_peer import negotiated_tls
 
@@ -172,7 +173,8 @@ class Connection(asyncio.Protocol):
             self._over_address_limit = True
             timeout = min(timeout, _REJECTION_TIMEOUT)
         listener.begin_negotiation(self)
-        self._deadline = listener.loop.call_later(timeout, self._expire)
+        due = listener.loop.time() + timeout
+        self._deadline = listener.loop.call_at(due, self._check_deadline, due)
 
     def data_received(self, data: bytes) -> None:
         self._receive(data)
@@ -268,6 +270,13 @@ class Connection(asyncio.Protocol):
     def _refuse(self, decision: Refused) -> None:
         self._conclude(decision)
         self._outer.abort()
+
+    def _check_deadline(self, due: float) -> None:
+        loop = self._listener.loop
+        if is_late(loop, due):
+            self._deadline = loop.call_later(GRACE_SECONDS, self._expire)
+        else:
+            self._expire()
 
     def _expire(self) -> None:
         if self._waiting:

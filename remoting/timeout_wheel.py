@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from protocol_negotiation.standstill import GRACE_SECONDS, is_late
+
 _log = logging.getLogger("gantry.remoting")
 
 
@@ -65,14 +67,24 @@ class TimeoutWheel:
 
 @contextmanager
 def ticking(wheel: TimeoutWheel) -> Iterator[None]:
-    """Advance the wheel on the running loop while the context is active."""
+    """Advance the wheel on the running loop while the context is active; after a standstill, a moment later."""
     loop = asyncio.get_running_loop()
-    handle = loop.call_later(wheel.tick, lambda: tick())
+    due = loop.time() + wheel.tick
+    handle = loop.call_at(due, lambda: tick())
 
     def tick() -> None:
         nonlocal handle
+        if is_late(loop, due):
+            _log.warning("the process stood still for %.1f s: timeouts are checked after reads", loop.time() - due)
+            handle = loop.call_later(GRACE_SECONDS, advance)
+        else:
+            advance()
+
+    def advance() -> None:
+        nonlocal handle, due
         # First, so that an exception does not stop the wheel.
-        handle = loop.call_later(wheel.tick, tick)
+        due = loop.time() + wheel.tick
+        handle = loop.call_at(due, tick)
         wheel.advance()
 
     try:

@@ -16,6 +16,7 @@ from grpc_gateway.server.rpc_status import CODES
 from grpc_gateway.server.server_options import DEFAULT_OPTIONS, ServerOptions
 from protocol_negotiation.fair_turns import FairTurns
 from protocol_negotiation.peer import Peer
+from protocol_negotiation.standstill import GRACE_SECONDS, is_late
 
 OnConnection = Callable[[GrpcConnection], None]
 
@@ -88,7 +89,7 @@ class Server:
     def _connection_opened(self, connection: GrpcConnection) -> None:
         self.connections.add(connection)
         if self._check_timer is None:
-            self._check_timer = self.loop.call_later(self.options.check_interval, self._check_connections)
+            self._schedule_check()
         if self._on_open is not None:
             self._on_open(connection)
         if self._draining:
@@ -99,11 +100,21 @@ class Server:
         if self._on_close is not None:
             self._on_close(connection)
 
+    def _schedule_check(self) -> None:
+        due = self.loop.time() + self.options.check_interval
+        self._check_timer = self.loop.call_at(due, self._check_due, due)
+
+    def _check_due(self, due: float) -> None:
+        if is_late(self.loop, due):
+            self._check_timer = self.loop.call_later(GRACE_SECONDS, self._check_connections)
+        else:
+            self._check_connections()
+
     def _check_connections(self) -> None:
         # Scheduled first, so that an error below does not end the checks.
-        self._check_timer = (
-            self.loop.call_later(self.options.check_interval, self._check_connections) if self.connections else None
-        )
+        self._check_timer = None
+        if self.connections:
+            self._schedule_check()
         self._check_batch(list(self.connections))
 
     def _check_batch(self, remaining: list[GrpcConnection]) -> None:

@@ -27,6 +27,7 @@ from grpc_gateway.name_mapping import NameMapping
 from grpc_gateway.permissions import Guard
 from grpc_gateway.server import GrpcConnection, Server
 from grpc_gateway.service import MessagingService
+from protocol_negotiation import standstill
 from protocol_negotiation.fair_turns import FairTurns
 from protocol_negotiation.peer import Peer
 from protos.apache.rocketmq.v2 import service_pb2
@@ -172,7 +173,7 @@ class GrpcFrontend:
                 group.start_soon(_every, _TRACE_INTERVAL, self._trace_writer.flush)
             group.start_soon(_every, _RENEWAL_INTERVAL, self._renew)
             group.start_soon(_every, _RENEWAL_INTERVAL, self.metadata.refresh)
-            group.start_soon(_every, _SWEEP_INTERVAL, self._sweep)
+            group.start_soon(_every, _SWEEP_INTERVAL, self._sweep, standstill.sleep)
             group.start_soon(_every, _SWEEP_INTERVAL, self._update_health)
 
     async def _renew(self) -> None:
@@ -242,9 +243,11 @@ class GrpcFrontend:
         )
 
 
-async def _every(seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+async def _every(
+    seconds: float, work: Callable[[], Awaitable[None]], sleep: Callable[[float], Awaitable[None]] = anyio.sleep
+) -> None:
     while True:
-        await anyio.sleep(seconds)
+        await sleep(seconds)
         try:
             await work()
         except Exception:

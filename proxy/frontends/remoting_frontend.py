@@ -11,6 +11,7 @@ from typing import cast
 
 import anyio
 
+from protocol_negotiation import standstill
 from protocol_negotiation.fair_turns import FairTurns
 from protocol_negotiation.peer import Peer
 from proxy.core import connections, membership
@@ -165,7 +166,7 @@ class RemotingFrontend:
             idle_timeout = self._core.settings.limits.idle_timeout
             frame_timeout = self._core.settings.limits.frame_timeout
             unread_timeout = self._core.settings.limits.unread_timeout
-            await anyio.sleep(min(_SWEEP_INTERVAL, idle_timeout / 2))
+            await standstill.sleep(min(_SWEEP_INTERVAL, idle_timeout / 2))
             now = loop.time()
             for channel in (*self.channels, *self.broker_channels):
                 # A client that waits for a long poll sends nothing.
