@@ -31,6 +31,9 @@ class Core(Protocol):
     async def route(self, topic: str) -> TopicRoute:
         """Return the topic's route. Raises TopicNotExist, ServiceUnavailable."""
 
+    def unresponsive_brokers(self) -> frozenset[str]:
+        """Return the names of the brokers that hang. What uses any broker avoids them."""
+
     def cached_topic(self, topic: str) -> TopicConfig | None:
         """Return the topic's configuration if it is cached."""
 

@@ -184,6 +184,7 @@ class App:
         self._audit = None if topic is None else AuditTopic(topic, SyncTopic(self.backend, topic).send, self.metrics)
         if isinstance(self.backend, ClusterBackend):
             bound_clients(self.core, self.backend)
+            self.backend.on_unresponsive.append(self.core.end_polls_at)
         self._broker_listener = None if self._node is None else self._new_broker_listener(self._node)
         self._register_metrics()
 

@@ -179,6 +179,10 @@ class ReceiveService:
         if not readable:
             raise Refused(Code.FORBIDDEN, f"topic {route.topic} has no readable queue")
         broker = request.message_queue.broker.name
+        hung = self._core.unresponsive_brokers()
+        if hung and not receive.config.orderly:
+            # A consumer would wait for the broker's messages, and get none of the others. Their order is the queues'.
+            readable = {name: queues for name, queues in readable.items() if name not in hung} or readable
         if broker not in readable:
             return list(readable)[next(self._next_broker) % len(readable)], _ALL_QUEUES
         queue_id = request.message_queue.id

@@ -163,11 +163,15 @@ class SendService:
         """
         if message_group:
             broker, queue_id = queue_selection.queue_of_message_group(route, message_group)
+            if broker in self._core.unresponsive_brokers():
+                # At once, so that the answer comes before the client's deadline.
+                text = f"the broker {broker} does not answer, and has the queue of the message group"
+                raise Refused(Code.HA_NOT_AVAILABLE, text)
             return broker, await self._request(rpc, command, broker, queue_id)
-        unresponsive = self._unresponsive
+        unresponsive, hung = self._unresponsive, self._core.unresponsive_brokers()
         unreachable: frozenset[str] = frozenset()
         while True:
-            avoided = unreachable | unresponsive.avoided() if unresponsive else unreachable
+            avoided = unreachable | hung | unresponsive.avoided() if unresponsive or hung else unreachable
             broker, queue_id = self._round_robin.next(route, avoided)
             if unresponsive:
                 unresponsive.note_attempt(broker)

@@ -20,7 +20,12 @@ def unchecked(push: Push) -> Push:
 
 
 class Backend(Protocol):
-    """Brokers by name."""
+    """Brokers by name.
+
+    unresponsive_brokers: those that hang. Their connections are open, and they answer nothing.
+    """
+
+    unresponsive_brokers: frozenset[str]
 
     def cached_route(self, topic: str) -> TopicRoute | None:
         """Return the topic's cached route, which may be slightly old, or None."""

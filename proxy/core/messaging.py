@@ -31,7 +31,7 @@ from proxy.core.upstream_shares import UpstreamShares
 from proxy.settings.model import Settings
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import NotPermitted, RemotingError
+from remoting.errors import GoAway, NotPermitted, RemotingError
 from remoting.requests import REQUESTS, RequestSpec
 from remoting.tasks import isolated
 
@@ -159,6 +159,17 @@ class Messaging:
         for poll in list(channel.session.polls):
             poll.cancel()
 
+    def end_polls_at(self, broker: str) -> None:
+        """End the pops of gRPC clients at a broker that hangs; messages that it still delivers are released.
+
+        Their frontend answers them with "no message", and the next ones are served by other brokers.
+        """
+        for context in list(self.in_flight):
+            if context.broker == broker and context.code in _POPS and not context.channel.supports_go_away:
+                for reply, poll in list(context.channel.session.polls.items()):
+                    if poll is context and not reply.done() and not isinstance(reply, asyncio.Task):
+                        reply.set_exception(GoAway(f"the broker {broker} does not answer"))
+
     def _serve(self, context: Context) -> Awaitable[RemotingCommand] | None:
         return self._handlers.get(context.code, self._forward)(self, context)
 
@@ -213,6 +224,7 @@ class Messaging:
 
 # A pull only reads: the client can repeat it. Popped messages are released instead (`handlers/pop.py`).
 _PULLS: Final = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+_POPS: Final = (RequestCode.POP_MESSAGE, RequestCode.POP_LITE_MESSAGE)
 
 
 def _drop_messages(context: Context, reply: Reply) -> None:

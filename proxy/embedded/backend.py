@@ -50,6 +50,8 @@ class EmbeddedBackend:
         self._store = store
         self.broker: Broker = new_broker(settings, store, push, clock(), close_silent)
         self.name = settings.name
+        # It is this process.
+        self.unresponsive_brokers: frozenset[str] = frozenset()
         # Routes of this version of the topics.
         self._routes: dict[str, TopicRoute] = {}
         self._routes_version = -1

@@ -37,6 +37,9 @@ class GrpcCore:
     async def route(self, topic: str) -> TopicRoute:
         return await self._core.backend.route(topic)
 
+    def unresponsive_brokers(self) -> frozenset[str]:
+        return self._core.backend.unresponsive_brokers
+
     def cached_topic(self, topic: str) -> TopicConfig | None:
         return self._metadata.topics.cached(topic)
 

@@ -73,6 +73,14 @@ class Cluster:
         """kill -9 of one server."""
         self._peers("kill", name)
 
+    def suspend(self, name: str) -> None:
+        """SIGSTOP of one server: its connections stay open, and nothing is answered."""
+        self._peers("kill", name, "--signal", "STOP")
+
+    def resume(self, name: str) -> None:
+        """SIGCONT of a suspended server."""
+        self._peers("kill", name, "--signal", "CONT")
+
     def restart(self, name: str) -> None:
         """Restart a server with its data; return when it is ready."""
         self._peers("restart", name)

@@ -45,6 +45,7 @@ class FakeCore:
     pending: list["asyncio.Future[RemotingCommand]"] | None = None
     advertised: HostPort | None = None
     listeners: list[Callable[[GroupConfig], None]] = field(default_factory=list)
+    unresponsive: frozenset[str] = frozenset()
     handled: list[tuple[Any, int, dict[str, str], bytes]] = field(default_factory=list)
 
     def handle(self, channel: Any, command: RemotingCommand) -> "asyncio.Future[RemotingCommand] | None":
@@ -80,6 +81,9 @@ class FakeCore:
         if topic not in self.routes:
             raise TopicNotExist(f"No topic route info in name server for the topic: {topic}")
         return self.routes[topic]
+
+    def unresponsive_brokers(self) -> frozenset[str]:
+        return self.unresponsive
 
     def cached_topic(self, topic: str) -> TopicConfig | None:
         return self.topics.get(topic)

@@ -109,6 +109,7 @@ class FakeBackend:
     unregistered: list[tuple[FakeChannel, Groups]] = field(default_factory=list)
     unregister_commands: list[RemotingCommand | None] = field(default_factory=list)
     unregistering: asyncio.Event | None = None
+    unresponsive_brokers: frozenset[str] = frozenset()
 
     def cached_route(self, topic: str) -> TopicRoute | None:
         return self.warm.get(topic)

@@ -8,6 +8,7 @@ from functools import partial
 
 from protocol_negotiation.peer import UNIX_PREFIX
 from protocol_negotiation.tls_client import ClientTlsSource
+from proxy.backends.cluster.broker_probes import CHECK_SECONDS, BrokerProbes
 from proxy.backends.cluster.lookup_limit import LookupBudget, SharedLoad
 from proxy.backends.cluster.membership import Membership
 from proxy.backends.cluster.name_servers import NameServers
@@ -20,6 +21,7 @@ from proxy.core.channel import Channel
 from proxy.core.client_registry import Groups
 from proxy.core.signing import Signer
 from proxy.observability.metrics import Metrics
+from proxy.observability.metrics.family import Family, Kind, Merge
 from proxy.observability.metrics.upstream import UpstreamCounts
 from proxy.settings.cluster import ClusterSettings
 from remoting import command as commands
@@ -46,6 +48,14 @@ _MAX_UNKNOWN = 1_000
 _LOOKUP_BURST = 8
 # Seconds between refreshes after brokers were lost.
 _MIN_REFRESH_SECONDS = 0.2
+
+_UNRESPONSIVE = Family(
+    "gantry_unresponsive_brokers",
+    Kind.GAUGE,
+    "1 for each broker whose master answers nothing although requests wait; gRPC sends and receives avoid it.",
+    ("broker",),
+    Merge.MAX,
+)
 
 
 class ClusterBackend:
@@ -85,6 +95,10 @@ class ClusterBackend:
         self.selector = ReplicaSelector(self._loop.time)
         self._refreshing: asyncio.Task[None] | None = None
         self._closed = False
+        # Names of the brokers that hang, and functions to call with the name of one that begins to.
+        self.unresponsive_brokers: frozenset[str] = frozenset()
+        self.on_unresponsive: list[Callable[[str], None]] = []
+        self._probes = BrokerProbes(self._loop.time, self._send_keepalive)
         # Addresses of the brokers that deny Gantry's own requests.
         self.denied_by: set[str] = set()
         # Refreshes for unknown brokers: a few at once, then one per interval, for which all look-ups wait.
@@ -106,8 +120,12 @@ class ClusterBackend:
             _log.warning("starting although the cluster is unavailable: %s", error)
 
     async def run(self) -> None:
-        """Refresh brokers and routes and keep connections alive, until cancelled."""
-        await repeat((self._settings.route_refresh, self._refresh), (_KEEPALIVE, self._keep_alive))
+        """Refresh brokers and routes, keep connections alive and find brokers that hang, until cancelled."""
+        await repeat(
+            (self._settings.route_refresh, self._refresh),
+            (_KEEPALIVE, self._keep_alive),
+            (CHECK_SECONDS, self._check_brokers),
+        )
 
     def close(self) -> None:
         """Close all connections."""
@@ -400,6 +418,7 @@ class ClusterBackend:
             "Broker addresses that deny Gantry's own requests.",
             lambda: len(self.denied_by),
         )
+        metrics.add(lambda: [(_UNRESPONSIVE, {(name,): 1 for name in self.unresponsive_brokers})])
         metrics.gauge("gantry_routes", "Topics in the route cache.", lambda: len(self._routes))
 
     def _addresses(self, broker: str) -> Iterable[str]:
@@ -452,6 +471,18 @@ class ClusterBackend:
             connection = server.connection
             if connection is not None and now - connection.read_at > _KEEPALIVE / 2:
                 isolated(self._send_keepalive, server)
+
+    async def _check_brokers(self) -> None:
+        """Find the brokers that hang."""
+        if not self._probes.check(tuple(self._servers.values())):
+            return
+        addresses, former = self._probes.unresponsive, self.unresponsive_brokers
+        self.unresponsive_brokers = frozenset(
+            name for name, replicas in self._table.items() if not addresses.isdisjoint(replicas.masters)
+        )
+        for name in self.unresponsive_brokers - former:
+            for listener in self.on_unresponsive:
+                isolated(listener, name)
 
     def _send_keepalive(self, server: ServerConnection) -> None:
         heartbeat = commands.request(RequestCode.HEART_BEAT, body=_KEEPALIVE_BODY)

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
+from protocol_negotiation import standstill
 from remoting.errors import RemotingError
 
 _log = logging.getLogger("gantry.cluster")
@@ -21,7 +22,7 @@ async def repeat(*works: tuple[float, Work]) -> None:
 
 async def _every(seconds: float, work: Callable[[], Awaitable[None]]) -> None:
     while True:
-        await anyio.sleep(seconds)
+        await standstill.sleep(seconds)
         try:
             await work()
         except RemotingError as error:

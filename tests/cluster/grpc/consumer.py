@@ -149,12 +149,16 @@ class Consumer:
 
     async def send_one(self, body: bytes, user: Mapping[str, str] | None = None, **system: Any) -> Any:
         """Send a message with these user and system properties, and return its entry of the response."""
+        response = await self.call("SendMessage", self.send_request(body, user, **system))
+        assert response.status.code == Code.OK, response
+        return response.entries[0]
+
+    def send_request(self, body: bytes, user: Mapping[str, str] | None = None, **system: Any) -> Any:
+        """Return a SendMessageRequest of one message with these user and system properties."""
         system.setdefault("message_id", unique("01"))
         properties = d.SystemProperties(**system)
         message = d.Message(topic=self.topic, body=body, user_properties=user or {}, system_properties=properties)
-        response = await self.call("SendMessage", pb.SendMessageRequest(messages=[message]))
-        assert response.status.code == Code.OK, response
-        return response.entries[0]
+        return pb.SendMessageRequest(messages=[message])
 
 
 def handle(message: Any) -> str:

@@ -228,6 +228,25 @@ async def test_brokers_are_used_in_turn_if_the_request_names_none(broker: str) -
     assert [fields["bname"] for fields in harness.core.fields] == ["broker-a", "broker-b"] * 2
 
 
+async def test_receives_avoid_a_broker_that_hangs() -> None:
+    harness = ReceiveHarness()
+    harness.core.unresponsive = frozenset({"broker-a"})
+    assert [(await harness.pop_fields(broker="broker-a"))["bname"] for _ in range(3)] == ["broker-b"] * 3
+
+
+async def test_receives_use_a_broker_that_hangs_if_there_is_no_other() -> None:
+    harness = ReceiveHarness()
+    harness.core.unresponsive = frozenset({"broker-a", "broker-b"})
+    assert (await harness.pop_fields(broker="broker-b"))["bname"] == "broker-b"
+
+
+async def test_receives_of_an_orderly_group_keep_their_broker() -> None:
+    harness = ReceiveHarness()
+    harness.core.groups["group"] = GroupConfig("group", orderly=True)
+    harness.core.unresponsive = frozenset({"broker-a"})
+    assert (await harness.pop_fields(broker="broker-a"))["bname"] == "broker-a"
+
+
 async def test_topic_without_readable_queues_is_forbidden() -> None:
     harness = ReceiveHarness()
     harness.core.routes["orders"] = route("orders", perm=2)

@@ -6,6 +6,8 @@ import pytest
 from grpc_gateway.gateway_options import GatewayOptions
 from grpc_gateway.producing.send_service import SendService
 from grpc_gateway.producing.unresponsive_brokers import UnresponsiveBrokers
+from grpc_gateway.response_status import Refused
+from protos.apache.rocketmq.v2.definition_pb2 import Code
 from protos.apache.rocketmq.v2.service_pb2 import SendMessageRequest
 from remoting import command as commands
 from remoting.command import RemotingCommand
@@ -93,3 +95,20 @@ async def test_all_brokers_are_tried_if_none_answers() -> None:
     await service.send(make_rpc(), SendMessageRequest(messages=[message()]))
     assert len(core.handled) == 1
     assert not brokers.avoided() >= {"broker-a", "broker-b"}
+
+
+async def test_sends_avoid_a_broker_that_the_backend_finds_unresponsive() -> None:
+    sends = Sends(RequestTimeout)
+    sends.core.unresponsive = frozenset({"broker-a"})
+    assert await sends.tried(8) == ["broker-b"] * 8
+    sends.core.unresponsive = frozenset({"broker-a", "broker-b"})
+    assert set(await sends.tried(8)) == {"broker-a", "broker-b"}
+
+
+async def test_sends_to_the_queue_of_a_message_group_at_such_a_broker_fail_at_once() -> None:
+    sends = Sends(RequestTimeout)
+    sends.core.unresponsive = frozenset({"broker-a", "broker-b"})
+    with pytest.raises(Refused) as refused:
+        await sends.tried(1, message_group="order-2")
+    assert refused.value.code == Code.HA_NOT_AVAILABLE
+    assert sends.core.fields == []

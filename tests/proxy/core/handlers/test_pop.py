@@ -255,3 +255,17 @@ async def test_messages_popped_for_a_client_that_does_not_read_are_released() ->
     await popping.answer(popped())
     assert (await popping.reply).code == ResponseCode.PULL_NOT_FOUND
     assert popping.given_back == everything()
+
+
+async def test_polls_at_a_broker_that_hangs_end_and_its_late_messages_are_released() -> None:
+    of_grpc, of_remoting = FakeChannel(supports_go_away=False), FakeChannel()
+    popping, other = await Popping(of_grpc).start(), await Popping(of_remoting).start()
+    popping.on.core.end_polls_at("broker-b")
+    assert not popping.reply.done()
+    popping.on.core.end_polls_at("broker-a")
+    other.on.core.end_polls_at("broker-a")
+    with pytest.raises(GoAway, match="broker-a does not answer"):
+        await popping.reply
+    assert not other.reply.done()
+    await popping.answer(popped())
+    assert popping.given_back == everything()

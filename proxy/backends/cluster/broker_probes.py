@@ -1,0 +1,74 @@
+"""Detection of brokers that hang: a stopped process keeps its connections, and name servers list it for minutes."""
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from proxy.backends.cluster.server_connection import ServerConnection
+
+_log = logging.getLogger("gantry.cluster")
+
+# Seconds between checks.
+CHECK_SECONDS: Final = 1.0
+# Seconds without a byte while requests wait, after which a heartbeat is sent; and seconds for its reply.
+_SILENT_SECONDS: Final = 2.0
+_REPLY_SECONDS: Final = 1.0
+# Seconds after which an unanswered probe is repeated; its connection is closed by then.
+_REPEAT_SECONDS: Final = 11.0
+
+
+class BrokerProbes:
+    """Finds the brokers that send nothing while requests wait, not even a reply to a heartbeat.
+
+    unresponsive: their addresses. probe: sends a heartbeat.
+    """
+
+    def __init__(self, clock: Callable[[], float], probe: Callable[[ServerConnection], None]) -> None:
+        self.unresponsive: set[str] = set()
+        self._clock = clock
+        self._probe = probe
+        # When the probe without a reply was sent, in seconds.
+        self._probed: dict[ServerConnection, float] = {}
+
+    def check(self, servers: Iterable[ServerConnection]) -> bool:
+        """Check all connections, once per CHECK_SECONDS; return whether `unresponsive` has changed."""
+        now = self._clock()
+        addresses: set[str] = set()
+        silent: set[str] = set()
+        heard: set[str] = set()
+        probed: dict[ServerConnection, float] = {}
+        for server in servers:
+            addresses.add(server.address)
+            sent = self._probed.get(server)
+            if sent is None:
+                if _waits(server, now):
+                    probed[server] = now
+                    self._probe(server)
+            elif _has_read(server, sent):
+                heard.add(server.address)
+            else:
+                if now - sent >= _REPLY_SECONDS:
+                    silent.add(server.address)
+                repeats = now - sent >= _REPEAT_SECONDS or (server.connection is None and now - sent >= _REPLY_SECONDS)
+                probed[server] = now if repeats else sent
+                if repeats:
+                    self._probe(server)
+        self._probed = probed
+        former, self.unresponsive = self.unresponsive, ((self.unresponsive | silent) - heard) & addresses
+        for address in self.unresponsive - former:
+            _log.warning("the broker %s does not answer: gRPC sends and receives use others", address)
+        for address in former - self.unresponsive:
+            _log.info("the broker %s answers again, or is not listed any more", address)
+        return former != self.unresponsive
+
+
+def _waits(server: ServerConnection, now: float) -> bool:
+    """Return whether requests wait on a connection from which no byte has come for a while."""
+    connection = server.connection
+    return connection is not None and connection.pending > 0 and now - connection.read_at >= _SILENT_SECONDS
+
+
+def _has_read(server: ServerConnection, since: float) -> bool:
+    # A new connection to a stopped process is open, and has not received anything.
+    connection = server.connection
+    return connection is not None and connection.received_bytes > 0 and connection.read_at > since
