@@ -1,6 +1,7 @@
 """Brokers and name servers that are stopped by SIGSTOP: their connections stay open, and nothing is answered."""
 
 import asyncio
+import signal
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -14,7 +15,7 @@ import grpc.aio
 import pytest
 
 from protos.apache.rocketmq.v2.definition_pb2 import Code
-from tests.cluster.client import unique, wait_until
+from tests.cluster.client import Client, unique, wait_until
 from tests.cluster.grpc.consumer import Consumer
 from tests.cluster.reports import figure
 from tests.cluster.servers import TIMEOUT, Cluster, Gantry, serving
@@ -27,6 +28,8 @@ _BROKERS = ("broker-a", "broker-b")
 _CALLS, _LIMIT = 200, 60.0
 _MESSAGE_GROUPS = 16
 _DEADLINE_EXCEEDED = -1
+# Seconds: of a poll; of a standstill that is longer than the poll with the timeout of requests to brokers.
+_POLL, _STANDSTILL = 5.0, 22.0
 
 
 @asynccontextmanager
@@ -44,6 +47,7 @@ async def _topic(pair: Cluster, name: str, queues: int = 1, kind: str = "NORMAL"
     return topic
 
 
+@pytest.mark.fleet
 async def test_grpc_sends_and_receives_continue_while_a_broker_hangs(pair: Cluster, tmp_path: Path) -> None:
     topic = await _topic(pair, "hung")
     addresses = {"broker-a": pair.broker, "broker-b": pair.addresses["broker-b"]}
@@ -108,6 +112,7 @@ async def test_a_consumer_of_all_brokers_receives_the_messages_of_the_living_one
         await wait_until(answers, "messages of the broker that continues", 2 * TIMEOUT)
 
 
+@pytest.mark.fleet
 async def test_fifo_sends_fail_with_a_retryable_code_while_their_broker_hangs(pair: Cluster, tmp_path: Path) -> None:
     """The message group determines the queue: another broker would break the order."""
     topic = await _topic(pair, "hung-fifo", kind="FIFO")
@@ -153,6 +158,7 @@ def _names(outcomes: list[int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
 
 
+@pytest.mark.fleet
 async def test_grpc_sends_continue_while_name_servers_hang(pair: Cluster, tmp_path: Path) -> None:
     topic = await _topic(pair, "nameless")
     async with serving(Gantry(tmp_path, pair.namesrv)) as gantry, Consumer(gantry.address, "g", topic) as producer:
@@ -161,3 +167,28 @@ async def test_grpc_sends_continue_while_name_servers_hang(pair: Cluster, tmp_pa
             with anyio.fail_after(_LIMIT):
                 for number in range(_CALLS):
                     await producer.send(b"%d" % number)
+
+
+@pytest.mark.fleet
+async def test_calls_succeed_after_gantry_stood_still(pair: Cluster, tmp_path: Path) -> None:
+    """Brokers answer polls meanwhile: the answers lie in sockets, and the timeouts of the polls have passed."""
+    topic = await _topic(pair, "still")
+    async with (
+        serving(Gantry(tmp_path, pair.namesrv)) as gantry,
+        Client(gantry.address) as client,
+        Consumer(gantry.address, unique("group"), topic) as consumer,
+    ):
+        await client.send(topic, b"before")
+        await consumer.ack(*await consumer.receive_all(1))
+        polls = [asyncio.ensure_future(client.pull(topic, "puller", 0, 1, wait=int(_POLL * 1000))) for _ in range(4)]
+        polls += [asyncio.ensure_future(consumer.receive(wait=_POLL)) for _ in range(4)]
+        await anyio.sleep(1)
+        gantry.signal(signal.SIGSTOP)
+        await anyio.sleep(_STANDSTILL)
+        gantry.signal(signal.SIGCONT)
+        assert await asyncio.gather(*polls) == [[]] * 8
+        await client.send(topic, b"after")
+        assert len(await consumer.receive_all(1)) == 1
+    log = gantry.log.read_text()
+    assert "the process stood still" in log
+    assert "no bytes received" not in log
