@@ -164,7 +164,9 @@ class Negotiation:
         if self._encrypted:
             return Refused(Outcome.UNKNOWN, "TLS inside TLS")
         if self._policy.tls_mode is TlsMode.DISABLED:
-            return Refused(Outcome.TLS_REFUSED, "TLS is disabled")
+            return Refused(
+                Outcome.TLS_REFUSED, "TLS is disabled; set tls.certificate, or let the client use plain text"
+            )
         return StartTls(self._buffer)
 
     def _hand_over(self, protocol: Protocol) -> Decision:

@@ -19,13 +19,15 @@ from tests.cluster.client import Client, unique, wait_until
 from tests.cluster.grpc.consumer import Consumer
 from tests.cluster.reports import figure
 from tests.cluster.servers import TIMEOUT, Cluster, Gantry, serving
-from tests.faults.load import Load
+from tests.faults.load import PROTOCOLS, Load
 
 pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(400, func_only=True)]
 
 _BROKERS = ("broker-a", "broker-b")
 # Sends and messages while a broker hangs. Clients that wait for it at every second call would need minutes for them.
 _CALLS, _LIMIT = 200, 60.0
+# Short stops of a broker.
+_TURNS = 10
 _MESSAGE_GROUPS = 16
 _DEADLINE_EXCEEDED = -1
 # Seconds: of a poll; of a standstill that is longer than the poll with the timeout of requests to brokers.
@@ -192,3 +194,21 @@ async def test_calls_succeed_after_gantry_stood_still(pair: Cluster, tmp_path: P
     log = gantry.log.read_text()
     assert "the process stood still" in log
     assert "no bytes received" not in log
+
+
+@pytest.mark.fleet
+async def test_no_call_fails_while_a_broker_stops_and_continues_in_turns(pair: Cluster, tmp_path: Path) -> None:
+    """As one that collects garbage, or whose disk is slow."""
+    topic = await _topic(pair, "turns")
+    addresses = {"broker-a": pair.broker, "broker-b": pair.addresses["broker-b"]}
+    async with serving(Gantry(tmp_path, pair.namesrv)) as gantry:
+        load = Load(gantry.address, topic, addresses)
+        async with load.running(PROTOCOLS * 2):
+            for _ in range(_TURNS):
+                async with _suspended(pair, "broker-b"):
+                    await anyio.sleep(1)
+                await anyio.sleep(0.5)
+        lost = await load.lost()
+    figure(f"broker-b stopped and continued {_TURNS} times: {load}")
+    assert lost == set()
+    assert not load.failures

@@ -208,6 +208,27 @@ async def test_slave_does_not_serve_writes_of_an_unreachable_master(cluster: Clu
     assert SEND not in slave.codes
 
 
+@pytest.mark.parametrize("code", [SEND, PULL, POP, COMMIT])
+async def test_requests_follow_a_broker_that_moves_to_another_address(cluster: Cluster, code: int) -> None:
+    """As a pod that starts again elsewhere: the first request finds the former address closed."""
+    former = await cluster.broker()
+    backend = await cluster.backend()
+    assert await by(ask(backend, code)) == "broker-a/0"
+    former.stop()
+    cluster.table["broker-a"] = {}
+    moved = await cluster.broker()
+    attempts = 0
+    async with asyncio.timeout(30):
+        while code not in moved.codes:
+            attempts += 1
+            try:
+                await ask(backend, code)
+            except (ConnectionLost, ServiceUnavailable):
+                await asyncio.sleep(0.05)
+    # The table is loaded again at the first failure, not at the next refresh.
+    assert attempts < 10
+
+
 async def test_in_flight_send_is_not_repeated_after_a_lost_connection(cluster: Cluster) -> None:
     master = await cluster.broker(number=0, answer=silent)
     slave = await cluster.broker(number=1)
