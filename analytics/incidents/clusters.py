@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 
 from analytics.incidents.finding import Finding
+from analytics.incidents.onsets import daily_course, latency_bend, share_bend
 from analytics.incidents.scan import Cluster, Exposure, Limits, narrowed, scan
-from analytics.incidents.statistics import Array, growth, hinge
+from analytics.incidents.statistics import Array
 from analytics.incidents.tables import DIMENSIONS, SEPARATOR, STEP, Tables
 from analytics.transforms.operations import SEND
 
@@ -50,7 +51,7 @@ def onset(tables: Tables, cluster: Cluster) -> tuple[int, bool]:
     outside[max((3 * cluster.start - cluster.end) // 2, 0) : cluster.end] = False
     usual = (cluster.bad_series[outside].sum() + _PRIOR_BAD) / (total[outside].sum() + _PRIOR)
     span = slice(cluster.before, cluster.end)
-    bend, gain = growth(cluster.bad_series[span], total[span], max(float(usual), _LEAST_USUAL))
+    bend, gain = share_bend(cluster.bad_series[span], total[span], max(float(usual), _LEAST_USUAL))
     return (min(cluster.before + bend, cluster.start), True) if gain >= _GROWTH else (cluster.start, False)
 
 
@@ -111,24 +112,30 @@ def slow_onset(tables: Tables, cluster: Cluster, others: Sequence[Cluster] = ())
     rows = _rows(tables, scope)
     places = rows["t"].to_numpy() - tables.first
     sends, logs = (np.bincount(places, rows[name], tables.periods) for name in ("sends", "logs"))
-    begin = max(cluster.start - max(cluster.end - cluster.start, 48), 0)
+    length = cluster.end - cluster.start
+    begin = max(cluster.start - max(_LEAD * length // 2, _LEAST_LEAD), 0)
     for other in others:
         common = min(other.end, cluster.end) - max(other.start, cluster.start)
-        if common < 0.6 * (cluster.end - cluster.start):
+        if common < 0.6 * length:
             sends[other.start : other.end] = logs[other.start : other.end] = 0.0
+    # Half of the span before it may belong to the growth already.
+    hidden = slice(max(cluster.start - length // 2, 0), cluster.end)
+    logs = logs - sends * daily_course(logs, sends, tables.first, hidden)
     weights, sums = sends[begin : cluster.end], logs[begin : cluster.end]
     known = weights > 0
     if known.sum() < 8:
         return cluster.start, False
-    # Mean of each of at most a hundred blocks: the fit tries every bend.
-    width = max(int(np.ceil(weights.size / 100)), 1)
+    # Mean of each of at most so many blocks: the fit tries every bend.
+    width = max(int(np.ceil(weights.size / _BLOCKS)), 1)
     blocks = np.arange(weights.size) // width
     total = np.bincount(blocks, weights)
-    values = np.bincount(blocks, sums) / np.maximum(total, 1e-9)
-    values[total == 0] = np.average(values, weights=total)
-    bend, line, step = hinge(values, total)
-    gradual = line < step and cluster.end - cluster.start >= _GROWTH_PERIODS
+    bend, gain = latency_bend(np.bincount(blocks, sums) / np.maximum(total, 1e-9), total)
+    gradual = gain > 0 and length >= _GROWTH_PERIODS
     return (min(begin + bend * width, cluster.start) if gradual else cluster.start), gradual
+
+
+# Values of the fit at most; periods before a cluster whose level counts: halves of its length, and the least number.
+_BLOCKS, _LEAD, _LEAST_LEAD = 200, 3, 96
 
 
 def goes_on(cluster: Cluster, periods: int) -> bool:

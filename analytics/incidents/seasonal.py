@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from analytics.incidents.statistics import Array, likely_bend, smoothed
+from analytics.incidents.statistics import Array, smoothed
 
 _DAY = 86400
 # Seconds of a point of the curve, over which it is averaged, and around a time that count as the same.
@@ -131,31 +131,3 @@ def _level(grid: Array, curve: Array) -> Array:
             sums = np.cumsum(sizes[order])
             result[row] = ratios[order][np.searchsorted(sums, 0.5 * sums[-1])]
     return np.maximum(result, 1e-9)
-
-
-def growth_onset(seen: Array, expected: Array, start: int, reach: int) -> tuple[int, float]:
-    """Return the point from which a count grows exponentially to its end, and how much likelier (logarithm) that is
-    than a step. start: point at which the growth is plain; reach: points before it that are tried.
-    """
-    usual = expected + 0.2
-    length = seen.size
-    begin = max(start - reach, 0)
-    bends = range(begin, max(start + (length - start) // 3, start + 1))
-    fits = np.empty((len(bends), len(_ENDS)))
-    for row, place in enumerate(bends):
-        age = np.clip(np.arange(length) - place, 0, None) / (length - place)
-        for column, end in enumerate(_ENDS):
-            rate = usual * end**age
-            fits[row, column] = (seen * np.log(rate) - rate).sum()
-    step = -np.inf
-    for place in range(begin, length - 1):
-        factor = max(float(seen[place:].sum() / usual[place:].sum()), 1.0)
-        rate = usual * np.where(np.arange(length) >= place, factor, 1.0)
-        step = max(step, float((seen * np.log(rate) - rate).sum()))
-    return begin + likely_bend(fits, _UNBIASED), float(fits.max()) - step
-
-
-# Share of the likelihood before an onset, so that the error has no bias on generated records.
-_UNBIASED = 0.4
-# Ratios at the end of a growth that are tried.
-_ENDS = np.exp(np.linspace(np.log(1.5), np.log(20.0), 24))

@@ -87,42 +87,6 @@ def dispersion(counts: Array, expected: Array, block: int) -> float:
     return max(float(lower.mean()) / _LOWER_MEAN, 1.0) if squares.size else 1.0
 
 
-def hinge(values: Array, weights: Array) -> tuple[int, float, float]:
-    """Fit logarithms that are level and then grow, in a straight line or as the logarithm of one; return the place of
-    the bend and the squared errors of this and of a step.
-    """
-    length = values.size
-    place = np.arange(length)
-    best = (0, np.inf)
-    step = np.inf
-    total = weights.sum()
-    for bend in range(1, length - 2):
-        age = np.clip(place - bend, 0, None) / (length - bend)
-        for shape, handicap in ((age, 1.0), *((np.log1p(factor * age), _HANDICAP) for factor in _FACTORS)):
-            mean_x, mean_y = (weights * shape).sum() / total, (weights * values).sum() / total
-            spread = (weights * (shape - mean_x) ** 2).sum()
-            gradient = (weights * (shape - mean_x) * (values - mean_y)).sum() / max(spread, 1e-12)
-            error = handicap * float((weights * (values - mean_y - gradient * (shape - mean_x)) ** 2).sum())
-            if error < best[1]:
-                best = (bend, error)
-        before, after = weights[:bend].sum(), weights[bend:].sum()
-        if before > 0 and after > 0:
-            low = (weights[:bend] * values[:bend]).sum() / before
-            high = (weights[bend:] * values[bend:]).sum() / after
-            error = float(
-                (weights[:bend] * (values[:bend] - low) ** 2).sum()
-                + (weights[bend:] * (values[bend:] - high) ** 2).sum()
-            )
-            step = min(step, error)
-    return best[0], best[1], step
-
-
-# Growth of a value in a straight line to this multiple, less one.
-_FACTORS = (1.0, 3.0, 8.0)
-# Factor of the squared error of such a curve: where it is little better than the straight line, its bend is too late.
-_HANDICAP = 1.25
-
-
 def smoothed(values: Array, width: int) -> Array:
     """Return the moving average of the rows over `width` periods, shorter at the ends."""
     width = min(width, values.shape[-1])
@@ -131,50 +95,3 @@ def smoothed(values: Array, width: int) -> Array:
     kernel = np.ones(width)
     norm = np.convolve(np.ones(values.shape[-1]), kernel, "same")
     return np.apply_along_axis(lambda row: np.convolve(row, kernel, "same"), -1, values.astype(float)) / norm
-
-
-def growth(bad: Array, total: Array, usual: float) -> tuple[int, float]:
-    """Return the period from which a share grows from its usual value in a straight line, and how much likelier
-    (logarithm) such lines are than steps to a constant share. All bends and levels count, not only the likeliest.
-    """
-    width = max(bad.size // 150, 1)
-    blocks = np.arange(bad.size) // width
-    seen, requests = np.bincount(blocks, bad), np.bincount(blocks, total)
-    length = seen.size
-    end = slice(-max(length // 6, 1), None)
-    last = max(float(seen[end].sum() / max(requests[end].sum(), 1.0)), usual * 1.5)
-    lines = np.full((max(length - 2, 1), len(_FINALS)), -np.inf)
-    steps = lines.copy()
-    for bend in range(length - 2):
-        age = np.clip(np.arange(length) - bend, 0, None) / (length - bend)
-        mean = max(float(seen[bend:].sum() / max(requests[bend:].sum(), 1.0)), usual * 1.2)
-        for column, final in enumerate(_FINALS):
-            lines[bend, column] = _fit(seen, requests, usual + max(final * last - usual, 0.0) * age)
-            level = np.where(np.arange(length) >= bend, max(final * mean, usual), usual)
-            steps[bend, column] = _fit(seen, requests, level)
-    return likely_bend(lines, _LATE) * width, _mean_likelihood(lines) - _mean_likelihood(steps)
-
-
-def _mean_likelihood(fits: Array) -> float:
-    """Return the logarithm of the mean of likelihoods, given as logarithms."""
-    highest = fits.max()
-    return float(highest + np.log(np.exp(fits - highest).mean()))
-
-
-def likely_bend(fits: Array, share: float) -> int:
-    """Return the bend up to which this share of the likelihood lies. fits: log likelihoods, of bends by ends.
-
-    The likeliest bend would be just before the first visible event, which is too late.
-    """
-    weights = np.exp(fits - fits.max()).sum(axis=1)
-    return int(np.searchsorted(np.cumsum(weights), share * weights.sum()))
-
-
-# Likewise for failures: a stray one long before a growth makes all bends in between possible.
-_LATE = 0.6
-# Shares at the end of a growth that are tried, as multiples of the last sixth's.
-_FINALS = (0.7, 0.85, 1.0, 1.15, 1.3, 1.5)
-
-
-def _fit(seen: Array, requests: Array, share: Array) -> float:
-    return float((seen * np.log(share) - requests * share).sum())

@@ -20,7 +20,7 @@ from analytics.incidents.engines import by_spark
 from analytics.incidents.finding import Finding
 from analytics.incidents.incident import Incident
 from analytics.incidents.merging import incidents
-from analytics.incidents.statistics import dispersion, hinge, intervals
+from analytics.incidents.statistics import dispersion, intervals
 from analytics.incidents.tables import Tables
 from analytics.incidents.wording import WORDS, sentences
 from analytics.jobs.incidents import find, lines
@@ -366,16 +366,6 @@ def test_invalid_mute_file_names_the_key(text: str, sentence: str) -> None:
 def test_intervals_are_disjoint_and_best_first() -> None:
     values = np.array([-1.0, 3, 3, -9, 2, 2, -1])
     assert [(each.start, each.end, each.gain) for each in intervals(values, 3.0)] == [(1, 3, 6.0), (4, 6, 4.0)]
-
-
-@pytest.mark.parametrize("exponential", [False, True])
-def test_a_value_that_grows_bends_where_it_begins(exponential: bool) -> None:
-    """To ten times as much, in a straight line or by the same factor each period."""
-    age = np.clip(np.arange(100) - 40, 0, None) / 60
-    values = np.log(10.0) * age if exponential else np.log1p(9.0 * age)
-    bend, line, step = hinge(values, np.ones(100))
-    assert abs(bend - 40) <= 1
-    assert line < step
 
 
 def test_dispersion_leaves_out_a_stop() -> None:

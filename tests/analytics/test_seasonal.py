@@ -1,9 +1,9 @@
-"""The expected count at a time of the day, and the onset of a growth."""
+"""The expected count at a time of the day."""
 
 import numpy as np
 import pytest
 
-from analytics.incidents.seasonal import growth_onset, season, weekend_offset
+from analytics.incidents.seasonal import season, weekend_offset
 
 _STEP = 300
 _DAY = 288
@@ -36,17 +36,6 @@ def test_incident_of_one_day_does_not_move_the_season() -> None:
 
 def test_less_than_two_days_have_no_season() -> None:
     assert season(np.ones((1, _DAY)), _FRIDAY, _STEP) is None
-
-
-def test_growth_begins_before_it_is_plain() -> None:
-    random = np.random.default_rng(1)
-    expected = np.full(96, 40.0)
-    factor = np.where(np.arange(96) >= 50, 5.0 ** (np.clip(np.arange(96) - 50, 0, None) / 46), 1.0)
-    bend, gain = growth_onset(random.poisson(expected * factor).astype(float), expected, 66, 32)
-    assert gain > 0
-    assert abs(bend - 50) <= 5
-    stepped = random.poisson(np.where(np.arange(96) >= 66, 200.0, 40.0)).astype(float)
-    assert growth_onset(stepped, expected, 66, 32)[1] < 0
 
 
 @pytest.mark.parametrize("hours", [-2, 0, 5])

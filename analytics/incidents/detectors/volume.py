@@ -6,7 +6,8 @@ import pandas as pd
 from analytics.incidents.baseline import Usual, usual_range
 from analytics.incidents.batches import without_batches
 from analytics.incidents.finding import Finding
-from analytics.incidents.seasonal import POINT, Season, growth_onset, season, weekend_offset
+from analytics.incidents.onsets import volume_bend
+from analytics.incidents.seasonal import POINT, Season, season, weekend_offset
 from analytics.incidents.statistics import Array, Interval, dispersion, gains, intervals, likelihood, smoothed
 from analytics.incidents.tables import STEP, Tables
 from analytics.transforms.operations import SEND
@@ -200,7 +201,7 @@ def _growths(
         without = season(counts[None, :], tables.first, STEP, rest, offset)
         plain = usual if without is None else np.bincount(points, without.expected[0])
         peak = _peak(seen, usual, span)
-        bend, gain = growth_onset(seen[:peak] * certain, plain[:peak] * certain, span.start, _REACH)
+        bend, gain = volume_bend(seen[:peak] * certain, plain[:peak] * certain, span.start, _REACH)
         if gain <= 0 and more < 3.0 * less:
             continue
         kind, first, last = "traffic_surge", span.start, span.end
