@@ -60,13 +60,13 @@ def _failing(tables: Tables, cluster: Cluster) -> Array:
     sends = cluster.events.loc[cluster.events["op"] == SEND, "n"].sum()
     if sends < 0.9 * cluster.events["n"].sum():
         return cluster.total_series
-    rows = _rows(tables, cluster.scope)
+    rows = rows_of(tables, cluster.scope)
     series = np.bincount(rows["t"] - tables.first, rows["sends"], tables.periods)
     # Sampled successes stand for several sends: never fewer sends than failures.
     return np.maximum(series, cluster.bad_series)
 
 
-def _rows(tables: Tables, scope: Mapping[str, str]) -> pd.DataFrame:
+def rows_of(tables: Tables, scope: Mapping[str, str]) -> pd.DataFrame:
     """Return the totals of a scope."""
     dimension, value = "+".join(scope), SEPARATOR.join(scope.values())
     return tables.totals[(tables.totals["dimension"] == dimension) & (tables.totals["value"] == value)]
@@ -109,7 +109,7 @@ def slow_onset(tables: Tables, cluster: Cluster, others: Sequence[Cluster] = ())
     if "grp" in scope:
         # A group does not send: its topic does.
         scope = {"topic": narrowed(cluster, ["topic"]).get("topic", "")}
-    rows = _rows(tables, scope)
+    rows = rows_of(tables, scope)
     places = rows["t"].to_numpy() - tables.first
     sends, logs = (np.bincount(places, rows[name], tables.periods) for name in ("sends", "logs"))
     length = cluster.end - cluster.start

@@ -10,12 +10,14 @@ from analytics.incidents.detectors.keys import keys
 from analytics.incidents.detectors.queues import clients, queues
 from analytics.incidents.detectors.retries import retries
 from analytics.incidents.detectors.silences import silences
+from analytics.incidents.detectors.sizes import sizes
 from analytics.incidents.detectors.slowness import slowness
 from analytics.incidents.detectors.volume import volume
 from analytics.incidents.finding import Finding
 from analytics.incidents.incident import Incident
 from analytics.incidents.merging import incidents
 from analytics.incidents.tables import Tables
+from analytics.incidents.zones import by_zone
 
 DETECTORS: tuple[Callable[[Tables], list[Finding]], ...] = (
     failures,
@@ -28,6 +30,7 @@ DETECTORS: tuple[Callable[[Tables], list[Finding]], ...] = (
     clients,
     clocks,
     keys,
+    sizes,
     connections,
 )
 
@@ -38,4 +41,4 @@ def detect(tables: Tables) -> list[Incident]:
         return []
     findings = [finding for detector in DETECTORS for finding in detector(tables)]
     replicas = tables.totals[tables.totals["dimension"] == "replica"]
-    return incidents(findings, float(replicas["n"].sum()))
+    return incidents(by_zone(tables, findings), float(replicas["n"].sum()))

@@ -14,6 +14,7 @@ from analytics.incidents.tables import Query, Tables, collect, connections_view,
 _REQUESTS = (
     *("time", "weight", "messages", "code", "topic", "group", "broker", "queue", "replica", "client_id", "address"),
     *("protocol", "language", "version", "response", "ok", "attempt", "latency_us", "delay_ms", "key_hash"),
+    "bytes_in",
 )
 # Functions of Spark under the same name. Both estimate percentiles.
 MACROS = (

@@ -13,9 +13,25 @@ _SLACK = 1200.0
 _CAUSES = (
     *("service_silence", "broker_silence", "replica_silence", "network_silence"),
     *("credentials", "missing_topic", "missing_group", "throttling", "bad_rollout", "client_clock", "hot_key"),
-    *("dead_letters", "redelivery_storm", "broker_fault", "replica_fault", "connection_churn", "connection_storm"),
-    *("error_growth", "error_burst", "traffic_growth", "traffic_surge", "silence", "traffic_drop"),
-    *("consumer_rewinding", "consumer_stopped", "client_stopped", "queue_stopped", "commits_stopped"),
+    *(
+        "large_messages",
+        "dead_letters",
+        "redelivery_storm",
+        "poison_message",
+        "broker_fault",
+        "replica_fault",
+        "connection_churn",
+        "connection_storm",
+    ),
+    *("error_growth", "error_burst", "duplicate_sends", "traffic_growth", "traffic_surge", "silence", "traffic_drop"),
+    *(
+        "duplicate_deliveries",
+        "consumer_rewinding",
+        "consumer_stopped",
+        "client_stopped",
+        "queue_stopped",
+        "commits_stopped",
+    ),
     *("consumer_lagging", "latency_growth", "latency_spike", "queue_skew"),
 )
 # Kinds of one detector: its findings have different causes, unless they have the same subject.
@@ -33,7 +49,7 @@ _FAMILIES = (
 # Least share of a drop in which the whole service is silent, if it is a consequence.
 _PART = 0.25
 # Kinds that no trouble of a broker, a replica or a network causes.
-_OWN_CAUSES = frozenset({"credentials", "missing_topic", "missing_group", "client_clock", "hot_key"})
+_OWN_CAUSES = frozenset({"credentials", "missing_topic", "missing_group", "client_clock", "hot_key", "large_messages"})
 # Highest likelihood of a growth's remainder, as a share of the growth's.
 _REMAINDER = 0.05
 # What follows from a silence of the whole service, a range of addresses, a replica or a broker.
@@ -78,6 +94,8 @@ def _related(one: Finding, other: Finding) -> bool:
         return True
     if _is_catch_up(one, other) or _is_catch_up(other, one):
         return True
+    if _is_refused(one, other) or _is_refused(other, one):
+        return True
     if _outlasts(one, other) or _outlasts(other, one):
         return False
     if _overlap(one, other) >= 0.4 and (_is_remainder(one, other) or _is_remainder(other, one)):
@@ -111,6 +129,24 @@ def _is_catch_up(stop: Finding, rewinding: Finding) -> bool:
     same = all(stop.about.get(name) == rewinding.about.get(name) for name in ("group", "topic"))
     kinds = rewinding.kind == "consumer_rewinding" and stop.kind in _STOPS_BEFORE
     return kinds and same and stop.start < rewinding.start
+
+
+def _is_refused(refusal: Finding, stop: Finding) -> bool:
+    """Return whether something stops because its requests are refused: of a tenant, or of the clients of a topic or
+    group, from the same time on.
+    """
+    if refusal.kind not in _REFUSALS or stop.kind not in _STOPPAGES - _SILENCES:
+        return False
+    owner = stop.about.get("group") or stop.about.get("topic") or ""
+    subject = {"tenant": owner.partition("%")[0] if "%" in owner else "default", **stop.about}
+    wide = [name for name in ("client", "group", "topic", "tenant") if name in refusal.about][:1]
+    shared = any(refusal.about.get(name) == subject.get(name) for name in (*wide, "group") if name in refusal.about)
+    together = abs(refusal.start - stop.start) <= _SLACK and (stop.open or stop.end <= refusal.end + _SLACK)
+    return shared and together and (refusal.open or not stop.open)
+
+
+# Kinds after which what is refused stops.
+_REFUSALS = frozenset({"credentials", "missing_topic", "missing_group"})
 
 
 def _outlasts(stop: Finding, drop: Finding) -> bool:
@@ -215,6 +251,10 @@ def _cause(findings: list[Finding]) -> Finding:
     if first.kind == "dead_letters" and storms and first.affected < 0.1 * storms[0].affected:
         # Some of many redelivered messages always become dead letters.
         return storms[0]
+    poison = [each for each in findings if each.kind == "poison_message"]
+    if first.kind == "redelivery_storm" and any(each.affected >= _POISON * first.affected for each in poison):
+        # Few messages are most of the redelivered ones.
+        return poison[0]
     hung = [each for each in findings if each.kind == "client_stopped"]
     if first.kind == "consumer_stopped" and any(each.end - each.start > 2 * (first.end - first.start) for each in hung):
         # A group of which one consumer hangs stands still now and then, and lags meanwhile.
@@ -237,6 +277,8 @@ def _cause(findings: list[Finding]) -> Finding:
     return first
 
 
+# Least share of the redelivered messages that are of a late attempt, where a message that always fails is the cause.
+_POISON = 0.7
 # Kinds after which a group catches up.
 _STOPS_BEFORE = frozenset({"consumer_stopped", "client_stopped", "queue_stopped", "consumer_lagging"})
 # Kinds that stop a service for someone.

@@ -25,9 +25,10 @@ Query = Callable[[str], pd.DataFrame]
 class Tables:
     """Sums of the records of one span.
 
-    totals: requests (n, and rows before weighting), timed ones, received messages, sends, and the sum of their
-    latencies' logarithms, by period and one dimension, whose value is in `value`. events: requests that failed or were
-    slow, redelivered messages, and dead letters, by `event` and all dimensions. flows: messages by operation, topic and
+    totals: requests (n, and rows before weighting), timed ones, received messages, sends, the sum of their latencies'
+    logarithms, and the bytes of their bodies, by period and one dimension, whose value is in `value`. events: requests
+    that failed or were slow, sends that were large or repeat a key, redelivered messages, those of a late attempt, and
+    dead letters, by `event` and all dimensions. flows: messages by operation, topic and
     group; `due`: sends counted when they are due. queues, members: the same by queue and by client. delays: scheduled
     messages by client and delay. keys: messages by key. connections: their opens and closes, by cause.
     """
@@ -75,6 +76,11 @@ _OF_ALL = 7
 # A slow request takes two and a half standard deviations (of the logarithm) longer than the median, estimated from
 # median and upper quartile; at least twice, at most eight times as long.
 _SLOW = "p50 * LEAST(8.0, GREATEST(2.0, POWER(p75 / GREATEST(p50, 1.0), 3.7)))"
+# A large body has four to sixteen times the median, and at least so many bytes.
+_LARGE = "GREATEST(2048.0, p50 * LEAST(16.0, GREATEST(4.0, POWER(p75 / GREATEST(p50, 1.0), 3.7))))"
+# Repetitions of a key by one client in a period that count; attempts after which a message is one that fails again and
+# again.
+_REPEATS, _LATE_ATTEMPT = 3, 6
 
 
 def operation_column() -> str:
@@ -107,7 +113,8 @@ SELECT {micros} AS us, CAST(FLOOR({micros} / {STEP}e6) AS BIGINT) AS t, {operati
   CASE WHEN version IS NULL THEN NULL ELSE CONCAT(protocol, ' ', COALESCE(language, '?'), ' ', version) END AS sdk,
   CASE WHEN address LIKE '%.%' THEN CONCAT(SUBSTRING_INDEX(address, '.', 3), '.0/24') ELSE address END AS network,
   {tenant_column()} AS tenant,
-  response, ok, latency_us AS latency, delay_ms AS delay, key_hash AS mkey, code,
+  response, ok, latency_us AS latency, delay_ms AS delay, key_hash AS mkey, code, attempt,
+  bytes_in / GREATEST(messages, 1) AS body,
   (attempt > 1 OR topic LIKE '{RETRY_PREFIX}%') AS again
 FROM records"""
 
@@ -127,16 +134,17 @@ def _totals() -> str:
     value = " ".join(f"WHEN {test} THEN {text}" for test, _, text in cases)
     return f"""
 SELECT * FROM (SELECT t, CASE {dimension} END AS dimension, CASE {value} END AS value, n, rows_, timed, received, sends,
-  logs FROM (
+  logs, bytes FROM (
 SELECT t, {", ".join(columns)}, {", ".join(f"GROUPING({name}) AS g_{name}" for name in columns)},
   SUM(w) AS n, CAST(COUNT(*) AS DOUBLE) AS rows_, SUM(CASE WHEN {_TIMED} THEN w ELSE 0 END) AS timed,
   SUM(CASE WHEN op = 'receive' THEN m ELSE 0 END) AS received, SUM(CASE WHEN op = 'send' THEN w ELSE 0 END) AS sends,
-  SUM(CASE WHEN op = 'send' THEN w * LN(GREATEST(latency, 1)) ELSE 0 END) AS logs
+  SUM(CASE WHEN op = 'send' THEN w * LN(GREATEST(latency, 1)) ELSE 0 END) AS logs,
+  SUM(CASE WHEN op = 'send' THEN w * body ELSE 0 END) AS bytes
 FROM requests GROUP BY GROUPING SETS ({sets}))) WHERE value IS NOT NULL"""
 
 
 def _events() -> str:
-    branch = "SELECT '{0}' AS event, t, " + _ALL + ", {1} AS amount FROM {2} WHERE {3}"
+    branch = "SELECT '{0}' AS event, t, " + _ALL + ", {1} AS amount, w * body AS bytes FROM {2} WHERE {3}"
     # Little above the usual bound of two hours: a version or a fault that slows a part of the sends for long does not
     # make slow sends usual, nor do a broker and a replica that are slow at all times.
     usual = f"""(SELECT code AS c, topic AS tp, MIN(bound) AS bound
@@ -151,14 +159,30 @@ def _events() -> str:
     GROUP BY code, topic, part)
   GROUP BY code, topic)"""
     slow = f"requests JOIN {usual} ON code = c AND topic = tp"
+    # Far above the usual body of two hours.
+    size = f"""(SELECT topic AS tp, PERCENTILE_APPROX(bound, {_QUANTILE}) AS bound
+  FROM (SELECT topic, {_LARGE} AS bound FROM (
+      SELECT topic, PERCENTILE_APPROX(body, 0.5) AS p50, PERCENTILE_APPROX(body, 0.75) AS p75
+      FROM requests WHERE op = 'send' AND topic IS NOT NULL GROUP BY topic, CAST(FLOOR(t / {_BLOCK}.0) AS BIGINT)))
+  GROUP BY topic)"""
+    # Few of a key count: a busy key is no message that is sent again.
+    again = f"""(SELECT t, op, topic, NULL AS grp, MIN(broker) AS broker, NULL AS queue, client,
+    MIN(replica) AS replica, MIN(network) AS network, MIN(sdk) AS sdk, MIN(tenant) AS tenant, MIN(response) AS response,
+    AVG(w) * LEAST(COUNT(*) - 1, {_REPEATS}) AS w, AVG(body) AS body
+  FROM requests WHERE op = 'send' AND mkey IS NOT NULL AND topic IS NOT NULL AND client IS NOT NULL
+  GROUP BY t, op, topic, client, mkey HAVING COUNT(*) > 1)"""
     branches = (
+        branch.format("large", "w", f"requests JOIN {size} ON topic = tp", "op = 'send' AND body > bound"),
+        branch.format("repeated", "w", again, "TRUE"),
+        branch.format("late", "w", "requests", f"op = 'receive' AND m > 0 AND attempt >= {_LATE_ATTEMPT}"),
         branch.format("failed", "w", "requests", "NOT ok"),
         branch.format("slow", "w", slow, f"{_TIMED} AND latency > bound"),
         branch.format("redelivered", "m", "requests", "op = 'receive' AND m > 0 AND again"),
         branch.format("buried", "w", "requests", f"op = 'bury' OR (op = 'send' AND topic LIKE '{DLQ_PREFIX}%')"),
     )
     union = " UNION ALL ".join(branches)
-    return f"SELECT event, t, {_ALL}, SUM(amount) AS n, COUNT(*) AS rows_ FROM ({union}) GROUP BY event, t, {_ALL}"
+    sums = "SUM(amount) AS n, COUNT(*) AS rows_, SUM(bytes) AS bytes"
+    return f"SELECT event, t, {_ALL}, {sums} FROM ({union}) GROUP BY event, t, {_ALL}"
 
 
 _STATEMENTS = {

@@ -67,6 +67,18 @@ WORDS: Mapping[str, Words] = {
         "{affected} messages of {subject} became dead letters.",
         "Correct the consumer, then send the dead letters again; none is lost yet.",
     ),
+    "poison_message": Words(
+        "Messages of {subject} were delivered for the sixth time or later {affected} times: they always fail.",
+        "Find the message that the consumer cannot process (see its log); let it become a dead letter, then fix it.",
+    ),
+    "duplicate_sends": Words(
+        "{observed:.0%} of the messages sent to {subject} repeat a key within five minutes (usually {expected:.1%}).",
+        "Look for retries at the producer: it sends again what arrived late. Raise its timeout; consumers get both.",
+    ),
+    "large_messages": Words(
+        "{affected} messages to {subject} had {size} on average (usually {usual}); the default limit is 4 MiB.",
+        "Ask the sender what changed in the body; compress it or send a reference, before brokers refuse the messages.",
+    ),
     "client_clock": Words(
         "{affected} scheduled messages of {subject} have delays unlike all others of their topics.",
         "Check the client's clock (NTP), and that it states delivery times in milliseconds.",
@@ -122,6 +134,10 @@ WORDS: Mapping[str, Words] = {
     "consumer_rewinding": Words(
         "{subject} took {observed:,.0f} messages where {expected:,.0f} were due: it consumes old messages again.",
         "Look for a reset of offsets or a lost offset; check that processing twice is harmless.",
+    ),
+    "duplicate_deliveries": Words(
+        "{subject} took every message {times} times: {observed:,.0f} where {expected:,.0f} were due.",
+        "Look for consumers that share no queues: broadcasting, equal client ids, or a rebalance that never ends.",
     ),
     "queue_stopped": Words(
         "{subject} was not consumed: {observed:,.0f} of {expected:,.0f} deliveries; other queues were.",

@@ -16,6 +16,7 @@ _KINDS = 8
 _UNITS = {
     **dict.fromkeys(("consumer_stopped", "consumer_lagging", "consumer_rewinding", "queue_stopped"), "messages"),
     **dict.fromkeys(("client_stopped", "redelivery_storm", "dead_letters", "queue_skew", "hot_key"), "messages"),
+    **dict.fromkeys(("large_messages", "poison_message", "duplicate_sends", "duplicate_deliveries"), "messages"),
     **dict.fromkeys(("silence", "traffic_drop", "service_silence", "network_silence"), "requests missing"),
     **dict.fromkeys(("replica_silence", "broker_silence"), "requests missing"),
     **dict.fromkeys(("connection_storm", "connection_churn"), "connections"),

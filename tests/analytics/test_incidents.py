@@ -124,7 +124,15 @@ def test_empty_tables_have_no_incidents(spark: SparkSession) -> None:
 
 
 def _finding(kind: str, start: float, end: float, **about: str) -> Finding:
-    facts = {"response": "1", "backlog": "5", "cause": "reset", "scope": "+".join(about)}
+    facts = {
+        "response": "1",
+        "backlog": "5",
+        "cause": "reset",
+        "size": "9 KiB",
+        "usual": "1 KiB",
+        "times": "2",
+        "scope": "+".join(about),
+    }
     return Finding(kind, start * _HOUR, end * _HOUR, about, 0.5, 0.1, 50.0, 200.0, 1, False, facts)
 
 
@@ -176,10 +184,26 @@ def _finding(kind: str, start: float, end: float, **about: str) -> Finding:
             ],
             ["latency_growth"],
         ),
+        # A tenant's credentials expire: a group of it takes nothing any more.
+        (
+            [
+                _finding("credentials", 1, 5, tenant="acme"),
+                _finding("consumer_stopped", 1, 5, group="acme%g", topic="acme%a"),
+                _finding("silence", 1, 5, topic="acme%a"),
+            ],
+            ["credentials"],
+        ),
+        (
+            [
+                _finding("credentials", 1, 5, tenant="acme"),
+                _finding("consumer_stopped", 3, 5, group="acme%g", topic="acme%a"),
+            ],
+            ["credentials", "consumer_stopped"],
+        ),
     ],
     ids=[
         *("hot key", "hanging consumer", "two times", "two causes", "one broker", "a slow broker later"),
-        *("credentials at a slow broker", "the beginning of a growth"),
+        *("credentials at a slow broker", "the beginning of a growth", "refused and stopped", "stopped hours later"),
     ],
 )
 def test_findings_of_one_cause_are_one_incident(findings: list[Finding], kinds: list[str] | None) -> None:

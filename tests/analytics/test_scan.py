@@ -154,13 +154,13 @@ def test_the_error_of_a_usual_share_is_no_backlog() -> None:
     """A group that always takes a little less than expected consumes ten hours again."""
     taken = np.full(400, 95.0)
     taken[300:320] = 600.0
-    surplus, _ = _surplus(np.full(400, 100.0), taken)
+    surplus, _ = (each[0] for each in _surplus(np.full((1, 400), 100.0), taken[None, :]))
     assert surplus[300:320].sum() > 0.9 * 20 * 500
 
 
 def test_a_group_that_catches_up_does_not_rewind() -> None:
     taken = np.full(400, 100.0)
     taken[200:250], taken[250:300] = 0.0, 200.0
-    surplus, backlog = _surplus(np.full(400, 100.0), taken)
+    surplus, backlog = (each[0] for each in _surplus(np.full((1, 400), 100.0), taken[None, :]))
     assert surplus.sum() < 0.1 * 5000
     assert backlog[249] > 0.9 * 5000

@@ -1,4 +1,7 @@
-"""Groups in Burrow's states: stopped, lagging, rewinding, from messages sent, due and received."""
+"""Groups in Burrow's states, from messages sent, due and received: stopped, lagging, rewinding; and duplicates."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,32 +17,55 @@ _LIKELIHOOD = {"consumer_stopped": 14.0, "consumer_lagging": 20.0, "consumer_rew
 _HOUR = 3600 // STEP
 
 
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """What a group takes of a topic, by period, with what is expected. sampled: rows that stand for a message."""
+
+    about: dict[str, str]
+    expected: Array
+    taken: Array
+    sampled: float
+
+
 def consumers(tables: Tables) -> list[Finding]:
-    """Return findings consumer_stopped, consumer_lagging and consumer_rewinding, by group and topic."""
+    """Return findings consumer_stopped, consumer_lagging, consumer_rewinding and duplicate_deliveries, by group and
+    topic.
+    """
+    groups = list(_groups(tables))
+    if not groups:
+        return []
+    found = []
+    surpluses, backlogs = _surplus(*(np.stack([getattr(each, name) for each in groups]) for name in _SERIES))
+    for group, surplus, backlog in zip(groups, surpluses, backlogs, strict=True):
+        found += _states(tables, group, surplus, backlog)
+    return found
+
+
+_SERIES = ("expected", "taken")
+
+
+def _groups(tables: Tables) -> Iterator[_Group]:
     flows = tables.flows[(tables.flows["t"] >= tables.first) & (tables.flows["t"] <= tables.last)]
     due = {
         str(topic): np.bincount(part["t"] - tables.first, part["m"], tables.periods)
         for topic, part in flows[flows["op"] == "due"].groupby("topic")
     }
-    found = []
     for (topic, group), part in flows[flows["op"] == RECEIVE].groupby(["topic", "grp"]):
-        if str(topic) in due:
-            taken = np.bincount(part["t"] - tables.first, part["m"], tables.periods)
+        if str(topic) not in due:
+            continue
+        taken = np.bincount(part["t"] - tables.first, part["m"], tables.periods)
+        usual = _ratio(due[str(topic)], taken)
+        if usual > 0:
+            expected = due[str(topic)] * usual
+            expected[: _first(taken)] = 0.0
             sampled = min(float(part["rows_"].sum() / max(part["n"].sum(), 1e-9)), 1.0)
-            found += _states(tables, {"group": str(group), "topic": str(topic)}, due[str(topic)], taken, sampled)
-    return found
+            # Where receives do not follow sends closely, only larger deviations count.
+            sampled /= max(dispersion(taken * sampled, expected * sampled, block) for block in (_HOUR, _HOUR // 3))
+            yield _Group({"group": str(group), "topic": str(topic)}, expected, taken, sampled)
 
 
-def _states(tables: Tables, about: dict[str, str], due: Array, taken: Array, sampled: float) -> list[Finding]:
-    usual = _ratio(due, taken)
-    if usual <= 0:
-        return []
-    expected = due * usual
-    first = _first(taken)
-    expected[:first] = 0.0
-    # Where receives do not follow sends closely, only larger deviations count.
-    sampled /= max(dispersion(taken * sampled, expected * sampled, block) for block in (_HOUR, _HOUR // 3))
-    surplus, backlog = _surplus(expected, taken)
+def _states(tables: Tables, group: _Group, surplus: Array, backlog: Array) -> list[Finding]:
+    about, expected, taken, sampled = group.about, group.expected, group.taken, group.sampled
     found: list[Finding] = []
     stopped = _spans(expected, taken, sampled, _STOPPED, "consumer_stopped", 2)
     found += [_finding(tables, "consumer_stopped", about, span, expected, taken, backlog) for span in stopped]
@@ -52,9 +78,37 @@ def _states(tables: Tables, about: dict[str, str], due: Array, taken: Array, sam
         gains((expected + surplus) * sampled, expected * sampled + 0.2, _REWINDING), _LIKELIHOOD["consumer_rewinding"]
     ):
         again = surplus[span.start : span.end].sum()
-        if again >= max(40.0 / sampled, expected[span.start : span.end].sum()):
-            found.append(_finding(tables, "consumer_rewinding", about, span, expected, taken, surplus.cumsum()))
+        if again >= max(40.0 / sampled, _AGAIN * expected[span.start : span.end].sum()):
+            times = _times(expected[span.start : span.end], taken[span.start : span.end])
+            kind = "duplicate_deliveries" if times else "consumer_rewinding"
+            found.append(_finding(tables, kind, about, span, expected, taken, surplus.cumsum(), times))
     return found
+
+
+# Least surplus of a span, as a share of the due messages: of a message taken twice, a few come later.
+_AGAIN = 0.9
+
+
+def _times(expected: Array, taken: Array) -> int:
+    """Return how many times a group took each message, if it did so for the whole span; else 0.
+
+    A group that consumes old messages again takes as many as it can, whatever is due; one whose members take the same
+    messages takes a whole multiple of what is due at any time.
+    """
+    if expected.size < 2 * _BLOCK:
+        return 0
+    blocks = np.arange(expected.size) // _BLOCK
+    due, received = np.bincount(blocks, expected), np.bincount(blocks, taken)
+    busy = due > 0.2 * due.mean()
+    ratios = received[busy] / due[busy]
+    times = round(float(taken.sum() / max(expected.sum(), 1e-9)))
+    close = np.abs(ratios - times) <= _CLOSE * times
+    return times if 2 <= times <= _MOST_TIMES and close.mean() >= _MOSTLY else 0
+
+
+# Periods of a block; most members that take the same; how close to a multiple a block is, and the least share of blocks
+# that are close.
+_BLOCK, _MOST_TIMES, _CLOSE, _MOSTLY = 4, 8, 0.2, 0.7
 
 
 def _ratio(due: Array, taken: Array) -> float:
@@ -71,21 +125,20 @@ def _first(taken: Array) -> int:
 
 
 def _surplus(expected: Array, taken: Array) -> tuple[Array, Array]:
-    """Return messages taken beyond all due so far, and the backlog.
+    """Return messages taken beyond all due so far, and the backlog, of every row.
 
     A group that takes what is due, and not more, has no backlog: the difference is the error of its usual share.
     """
-    surplus, backlog = np.zeros(taken.size), np.zeros(taken.size)
+    surplus, backlog = np.zeros(taken.shape), np.zeros(taken.shape)
     ratio = smoothed(taken, _HOUR) / np.maximum(smoothed(expected, _HOUR), 1e-9)
-    steady = (ratio > _STEADY[0]) & (ratio < _STEADY[1])
-    behind = 0.0
-    for place in range(taken.size):
-        behind += expected[place] - taken[place]
-        if behind < 0:
-            surplus[place], behind = -behind, 0.0
-        elif steady[place]:
-            behind *= _FORGOTTEN
-        backlog[place] = behind
+    kept = np.where((ratio > _STEADY[0]) & (ratio < _STEADY[1]), _FORGOTTEN, 1.0)
+    behind = np.zeros(len(taken))
+    for place in range(taken.shape[1]):
+        behind += expected[:, place] - taken[:, place]
+        surplus[:, place] = np.maximum(-behind, 0.0)
+        np.maximum(behind, 0.0, out=behind)
+        behind *= kept[:, place]
+        backlog[:, place] = behind
     return surplus, backlog
 
 
@@ -104,13 +157,20 @@ def _spans(expected: Array, taken: Array, sampled: float, factor: float, kind: s
 
 
 def _finding(
-    tables: Tables, kind: str, about: dict[str, str], span: Interval, expected: Array, taken: Array, backlog: Array
+    tables: Tables,
+    kind: str,
+    about: dict[str, str],
+    span: Interval,
+    expected: Array,
+    taken: Array,
+    backlog: Array,
+    times: int = 0,
 ) -> Finding:
     due, received = (float(series[span.start : span.end].sum()) for series in (expected, taken))
     rest = not taken[span.end :].any()
     still = span.end >= tables.periods - 1 or (kind == "consumer_stopped" and rest)
     end = tables.periods if still else span.end
     score = likelihood(received, due)
-    facts = {"backlog": f"{backlog[span.end - 1]:,.0f}"}
+    facts = {"backlog": f"{backlog[span.end - 1]:,.0f}", "times": str(times)}
     begin, until = ((tables.first + place) * STEP for place in (span.start, end))
     return Finding(kind, begin, until, about, received, due, score, abs(due - received), 0, still, facts)
