@@ -78,8 +78,7 @@ _OF_ALL = 7
 _SLOW = "p50 * LEAST(8.0, GREATEST(2.0, POWER(p75 / GREATEST(p50, 1.0), 3.7)))"
 # A large body has four to sixteen times the median, and at least so many bytes.
 _LARGE = "GREATEST(2048.0, p50 * LEAST(16.0, GREATEST(4.0, POWER(p75 / GREATEST(p50, 1.0), 3.7))))"
-# Repetitions of a key by one client in a period that count; attempts after which a message is one that fails again and
-# again.
+# Repetitions of a message by one client in a minute that count; the attempt from which on a message is said to fail.
 _REPEATS, _LATE_ATTEMPT = 3, 6
 
 
@@ -146,14 +145,14 @@ FROM requests GROUP BY GROUPING SETS ({sets}))) WHERE value IS NOT NULL"""
 def _events() -> str:
     branch = "SELECT '{0}' AS event, t, " + _ALL + ", {1} AS amount, w * body AS bytes FROM {2} WHERE {3}"
     # Little above the usual bound of two hours: a version or a fault that slows a part of the sends for long does not
-    # make slow sends usual, nor do a broker and a replica that are slow at all times.
+    # make slow sends usual, nor do a broker and a replica that are slow at all times. What is refused is quick.
     usual = f"""(SELECT code AS c, topic AS tp, MIN(bound) AS bound
   FROM (SELECT code, topic, part, {_ABOVE_BLOCKS} * PERCENTILE_APPROX(bound, {_QUANTILE}) AS bound
     FROM (SELECT code, topic, part, {_SLOW} AS bound FROM (
       SELECT code, topic, 4 * GROUPING(block) + 2 * GROUPING(broker) + GROUPING(replica) AS part, COUNT(*) AS k,
         PERCENTILE_APPROX(latency, 0.5) AS p50, PERCENTILE_APPROX(latency, 0.75) AS p75
       FROM (SELECT code, topic, latency, COALESCE(broker, '') AS broker, replica,
-          CAST(FLOOR(t / {_BLOCK}.0) AS BIGINT) AS block FROM requests WHERE {_TIMED} AND topic IS NOT NULL)
+          CAST(FLOOR(t / {_BLOCK}.0) AS BIGINT) AS block FROM requests WHERE {_TIMED} AND ok AND topic IS NOT NULL)
       GROUP BY GROUPING SETS ((code, topic), (code, topic, block), (code, topic, block, broker),
         (code, topic, block, replica))) WHERE k >= {_BLOCK_ROWS} OR part = {_OF_ALL})
     GROUP BY code, topic, part)
@@ -165,12 +164,12 @@ def _events() -> str:
       SELECT topic, PERCENTILE_APPROX(body, 0.5) AS p50, PERCENTILE_APPROX(body, 0.75) AS p75
       FROM requests WHERE op = 'send' AND topic IS NOT NULL GROUP BY topic, CAST(FLOOR(t / {_BLOCK}.0) AS BIGINT)))
   GROUP BY topic)"""
-    # Few of a key count: a busy key is no message that is sent again.
+    # What is sent again has the same key and size, within a minute. Few of a key count: a busy key is none.
     again = f"""(SELECT t, op, topic, NULL AS grp, MIN(broker) AS broker, NULL AS queue, client,
     MIN(replica) AS replica, MIN(network) AS network, MIN(sdk) AS sdk, MIN(tenant) AS tenant, MIN(response) AS response,
     AVG(w) * LEAST(COUNT(*) - 1, {_REPEATS}) AS w, AVG(body) AS body
   FROM requests WHERE op = 'send' AND mkey IS NOT NULL AND topic IS NOT NULL AND client IS NOT NULL
-  GROUP BY t, op, topic, client, mkey HAVING COUNT(*) > 1)"""
+  GROUP BY t, op, topic, client, mkey, body, CAST(FLOOR(us / 60e6) AS BIGINT) HAVING COUNT(*) > 1)"""
     branches = (
         branch.format("large", "w", f"requests JOIN {size} ON topic = tp", "op = 'send' AND body > bound"),
         branch.format("repeated", "w", again, "TRUE"),

@@ -72,8 +72,8 @@ WORDS: Mapping[str, Words] = {
         "Find the message that the consumer cannot process (see its log); let it become a dead letter, then fix it.",
     ),
     "duplicate_sends": Words(
-        "{observed:.0%} of the messages sent to {subject} repeat a key within five minutes (usually {expected:.1%}).",
-        "Look for retries at the producer: it sends again what arrived late. Raise its timeout; consumers get both.",
+        "{observed:.0%} of the messages sent to {subject} repeat one of the same minute (usually {expected:.1%}).",
+        "Look for retries at the producer: it sends again what is late. Raise its timeout; consumers get both of them.",
     ),
     "large_messages": Words(
         "{affected} messages to {subject} had {size} on average (usually {usual}); the default limit is 4 MiB.",

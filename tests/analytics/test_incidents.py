@@ -275,6 +275,22 @@ def test_a_queue_that_stands_still_for_most_of_the_records_is_found() -> None:
     assert (stop.kind, stop.about["queue"], stop.start // 600, stop.open) == ("queue_stopped", "3", 48, True)
 
 
+def test_a_queue_that_stops_in_records_of_a_few_hours_is_found() -> None:
+    """Half of six hours, at a queue whose messages come at random."""
+    random = np.random.default_rng(3)
+    times, places = np.meshgrid(np.arange(37), np.arange(8))
+    sent = pd.DataFrame({"t": times.ravel(), "queue": places.ravel(), "op": "send", "topic": "a", "broker": "b"})
+    sent = sent.assign(grp=None, m=random.poisson(240.0, times.size).astype(float))
+    sent["n"] = sent["rows_"] = sent["m"]
+    taken = sent.assign(op="receive", grp="g")
+    taken = taken[(taken["queue"] != 1) | (taken["t"] < 18)]
+    blank = pd.DataFrame({"topic": []})
+    rows = pd.concat([sent, taken], ignore_index=True)
+    made = Tables(pd.DataFrame({"t": np.arange(74)}), blank, blank, rows, blank, blank, blank, blank)
+    (stop,) = queues(made)
+    assert (stop.kind, stop.about["queue"], stop.start // 600) == ("queue_stopped", "1", 18)
+
+
 def test_a_tenant_whose_topics_all_send_more_is_one_finding_on_the_only_day() -> None:
     random = np.random.default_rng(5)
     times = np.arange(144)

@@ -83,7 +83,7 @@ def _found(rows: list[Row], folder: Path) -> list[Incident]:
     ("trouble", "kind", "subject", "sentence"),
     [
         (_large, "large_messages", ("client", "p-1"), "KiB on average (usually"),
-        (_sent_again, "duplicate_sends", ("topic", "orders"), "repeat a key"),
+        (_sent_again, "duplicate_sends", ("topic", "orders"), "repeat one of the same minute"),
         (_poison, "poison_message", ("group", "billing"), "sixth time or later"),
         (_taken_twice, "duplicate_deliveries", ("group", "billing"), "took every message 2 times"),
     ],

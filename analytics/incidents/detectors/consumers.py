@@ -101,14 +101,16 @@ def _times(expected: Array, taken: Array) -> int:
     due, received = np.bincount(blocks, expected), np.bincount(blocks, taken)
     busy = due > 0.2 * due.mean()
     ratios = received[busy] / due[busy]
-    times = round(float(taken.sum() / max(expected.sum(), 1e-9)))
+    ratio = float(taken.sum() / max(expected.sum(), 1e-9))
+    times = round(ratio)
     close = np.abs(ratios - times) <= _CLOSE * times
-    return times if 2 <= times <= _MOST_TIMES and close.mean() >= _MOSTLY else 0
+    whole = 2 <= times <= _MOST_TIMES and abs(ratio - times) <= _WHOLE * times
+    return times if whole and close.mean() >= _MOSTLY else 0
 
 
-# Periods of a block; most members that take the same; how close to a multiple a block is, and the least share of blocks
-# that are close.
-_BLOCK, _MOST_TIMES, _CLOSE, _MOSTLY = 4, 8, 0.2, 0.7
+# Periods of a block; most members that take the same: more times as much is a backlog. How close to a multiple the
+# whole and a block are, and the least share of blocks that are close.
+_BLOCK, _MOST_TIMES, _WHOLE, _CLOSE, _MOSTLY = 4, 3, 0.08, 0.2, 0.7
 
 
 def _ratio(due: Array, taken: Array) -> float:

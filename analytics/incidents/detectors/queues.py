@@ -123,7 +123,8 @@ def _stops(
         # Ratio in blocks of several hours: blocks of trouble are few.
         expected = _usual_ratio(series, others) * others
         # Where receives do not follow sends closely, only larger deviations count.
-        certain = sampled / max(dispersion(series * sampled, expected * sampled, block) for block in (6, 36))
+        blocks = (_HOUR, max(min(6 * _HOUR, series.size // _FEW), _HOUR))
+        certain = sampled / max(dispersion(series * sampled, expected * sampled, block) for block in blocks)
         for span in intervals(gains(series * certain, expected * certain, _LESS), min(least, _SURE) * 0.7):
             seen, usual = (float(each[span.start : span.end].sum()) for each in (series, expected))
             score = likelihood(seen * certain, usual * certain)
@@ -138,6 +139,10 @@ def _stops(
             start, end = ((first + begins + edge) * COARSE * STEP for edge in edges)
             found.append(Finding(kind, start, end, {**about, column: name}, seen, usual, score, usual - seen, 1, still))
     return found
+
+
+# Periods of an hour; the least number of longer blocks that tell the dispersion: a stop is a part of few.
+_HOUR, _FEW = 3600 // (COARSE * STEP), 8
 
 
 def _life(series: Array, column: str) -> tuple[int, int]:

@@ -1,9 +1,11 @@
 """Messages that are sent or delivered again and again, and those that become dead letters."""
 
+import numpy as np
+
 from analytics.incidents.clusters import clusters, exposure, finding
 from analytics.incidents.finding import Finding
-from analytics.incidents.scan import Limits
-from analytics.incidents.tables import Tables
+from analytics.incidents.scan import Cluster, Limits
+from analytics.incidents.tables import STEP, Tables
 
 _REDELIVERED = Limits(factor=3.0, events=24, share=0.12, ratio=4.0, likelihood=40.0, floor=0.015, sharpness=1.5)
 _BURIED = Limits(factor=3.0, events=6, share=0.0, ratio=5.0, likelihood=15.0, floor=5e-4)
@@ -24,5 +26,20 @@ def retries(tables: Tables) -> list[Finding]:
         ("repeated", "duplicate_sends", sent, _REPEATED),
     ):
         events = tables.events[tables.events["event"] == event]
-        found += [finding(tables, cluster, kind, cluster.start) for cluster in clusters(tables, events, over, limits)]
+        found += [
+            finding(tables, cluster, kind, cluster.start)
+            for cluster in clusters(tables, events, over, limits)
+            if kind != "duplicate_sends" or not _is_busy(cluster)
+        ]
     return found
+
+
+def _is_busy(cluster: Cluster) -> bool:
+    """Return whether many more different messages are sent than around: then keys repeat by chance."""
+    single = np.maximum(cluster.total_series - cluster.bad_series, 0.0)
+    around = np.concatenate([single[max(cluster.start - _AROUND, 0) : cluster.start], single[cluster.end :][:_AROUND]])
+    return bool(around.size and single[cluster.start : cluster.end].mean() > _BUSY * around.mean())
+
+
+# Periods around in which different messages are counted: six hours; and how many times as many are too many.
+_AROUND, _BUSY = 6 * 3600 // STEP, 2.0
