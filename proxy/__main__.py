@@ -16,7 +16,7 @@ import anyio
 
 from proxy.tools import extensions
 from proxy.tools.cert import arguments as cert
-from proxy.tools.cli.parser import COMMAND_NAMES, COMMAND_PARSER, add_commands
+from proxy.tools.cli.parser import COMMAND_NAMES, COMMAND_PARSER, add_commands, command_first
 from proxy.tools.doctor import arguments as doctor
 
 if TYPE_CHECKING:
@@ -30,11 +30,12 @@ _log = logging.getLogger("gantry")
 _DEMO_LISTEN = "127.0.0.1:8080"
 _DEMO_DIRECTORY = Path("gantry-demo")
 _DEMO_INTERVAL = 10.0
+_COMMANDS = COMMAND_NAMES | {"serve", "demo", "doctor", "cert"} | extensions.KNOWN.keys()
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command and return its exit status."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    arguments = command_first(sys.argv[1:] if arguments is None else arguments, _COMMANDS)
     if arguments and arguments[0] in extensions.KNOWN:
         return _run_extension(arguments[0], arguments[1:])
     options = command_parser().parse_args(arguments)

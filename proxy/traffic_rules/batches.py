@@ -1,6 +1,7 @@
 """Batches: sends with several messages in their bodies."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from remoting import messages
 from remoting.codes import RequestCode
@@ -8,17 +9,20 @@ from remoting.errors import BodyError
 from remoting.requests import SEND_FIELD_NAMES
 
 # Bytes of an entry without body and properties.
-_MIN_ENTRY_SIZE = 22
+_MIN_ENTRY_SIZE: Final = 22
+# The ext field that marks a batch, by the code of a send.
+_BATCH_FIELDS: Final[dict[int, str]] = {code: names.batch for code, names in SEND_FIELD_NAMES.items()}
+_SEND_BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
 
 
 def is_batch(code: int, fields: Mapping[str, str]) -> bool:
     """Return whether a request's body is, or may be, a batch."""
-    names = SEND_FIELD_NAMES.get(code)
-    if names is None:
+    field = _BATCH_FIELDS.get(code)
+    if field is None:
         return False
     # A batch has a request code of its own, but brokers read a flag that every send has (SendMessageProcessor).
-    value = fields.get(names.batch, "false")
-    return code == RequestCode.SEND_BATCH_MESSAGE or (value != "false" and value.lower() == "true")
+    value = fields.get(field, "false")
+    return code == _SEND_BATCH or (value != "false" and value.lower() == "true")
 
 
 def count_messages(body: bytes) -> int:

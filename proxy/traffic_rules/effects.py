@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 from proxy.traffic_rules.decision import Decision, MirrorCopy, Rejection
 from proxy.traffic_rules.matching import MAX_NAME_LENGTH, Attributes, matcher
 from proxy.traffic_rules.model import Allow, Deny, Fault, Maintenance, Mirror
+from remoting.compilation import mypyc_attr
 
 # Returns a random number in [0, 100).
 DrawPercent = Callable[[], float]
@@ -35,6 +36,7 @@ class RuleCounts:
 _R = TypeVar("_R", bound=Any)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ActiveRule(Generic[_R]):
     """A rule in force, with its counts."""
 

@@ -1,14 +1,18 @@
 """A replica inside this process, without sockets: stand-ins for its clients and its broker.
 
-The broker answers each request in the next turn of the event loop. Each operation is a class with `rounds(count)`.
+The broker answers each request in the next turn of the event loop. Each operation is a class with `rounds(count)`. With
+`observed` the replica has traffic records, traces and traffic rules, as in `watching`; the threads that write records
+and send spans do not run.
 """
 
 import asyncio
 import random
 import re
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, ClassVar
 
 import hpack
@@ -33,6 +37,7 @@ from remoting.pop import ExtraInfo
 from remoting.pop_offset_info import Retry
 from remoting.routes import Replicas, TopicRoute
 from remoting.topic_group_config import GroupConfig, TopicConfig
+from tests.benchmark.watching import RULES
 
 # The client does not answer pings.
 _SETTINGS = {"cluster": {"namesrv": "127.0.0.1:9876"}, "listen": ":0", "grpc": {"ping_after": 3600}}
@@ -107,14 +112,29 @@ def _halves(fields: dict[str, str], body: bytes) -> tuple[bytes, bytes, bytes]:
     return raw[:place], raw[place + 1 :], body
 
 
+def _observation(directory: str) -> dict[str, Any]:
+    """Return the settings of traffic records, traces and rules."""
+    rules = Path(directory, "rules.toml")
+    rules.write_text(RULES)
+    # Traces of no request: those of one in a hundred would be another number of spans in each run.
+    return {
+        "traffic": {"directory": f"{directory}/traffic"},
+        "tracing": {"endpoint": "http://127.0.0.1:9/v1/traces", "share": 0.0},
+        "rules": {"file": str(rules)},
+    }
+
+
 class Operation:
-    """One operation on a new replica with a broker. messages: messages per round."""
+    """One operation on a new replica with a broker. messages: messages per round. observed: with observation."""
 
     messages: ClassVar[int]
     replies: ClassVar[dict[int, tuple[dict[str, str], bytes]]] = {}
 
-    def __init__(self) -> None:
-        self.app = app = App(load(None, _SETTINGS))
+    def __init__(self, observed: bool = False) -> None:
+        self._directory = tempfile.TemporaryDirectory()
+        self.app = app = App(load(None, _SETTINGS | (_observation(self._directory.name) if observed else {})))
+        if app.tracing is not None:
+            app.tracing._processor.shutdown()  # type: ignore[no-untyped-call]  # of opentelemetry
         backend, now = app.backend, asyncio.get_running_loop().time()
         assert isinstance(backend, ClusterBackend)
         replicas = Replicas(BROKER, "c", {0: _ADDRESS})
@@ -169,8 +189,8 @@ class _Remoting(Operation):
     header: ClassVar[dict[str, Any]]
     body: ClassVar[bytes] = b""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, observed: bool = False) -> None:
+        super().__init__(observed)
         self._decoder = FrameDecoder()
         self._channel = self.app.remoting.accept(_PEER)
         self._channel.connection_made(Transport(self._take))  # type: ignore[arg-type]
@@ -262,8 +282,8 @@ class RemotingPull(_Remoting):
 class _Grpc(Operation):
     """A client that behaves as the official Go client: new request ids and deadlines in each call."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, observed: bool = False) -> None:
+        super().__init__(observed)
         self._received = b""
         self._written = 0
         self._stream_id = -1
@@ -326,8 +346,8 @@ class GrpcSend(_Grpc):
     messages = GRPC_READ
     replies: ClassVar = {int(RequestCode.SEND_MESSAGE_V2): (_SENT, b"")}
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, observed: bool = False) -> None:
+        super().__init__(observed)
         self._chunks: Iterator[bytes] = iter(())
 
     def prepare(self, count: int) -> None:
@@ -374,8 +394,8 @@ class GrpcReceive(_Grpc):
         int(RequestCode.ACK_MESSAGE): ({}, b""),
     }
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, observed: bool = False) -> None:
+        super().__init__(observed)
         self._chunks: Iterator[tuple[bytes, list[bytes]]] = iter(())
 
     def prepare(self, count: int) -> None:

@@ -24,7 +24,10 @@ from proxy.core.build import build_kind
 from tests.benchmark.servers import ROOT, BenchmarkError, say
 
 BOUNDS = Path(__file__).with_name("instructions.json")
-OPERATIONS = ("remoting-send", "remoting-pull", "grpc-send", "grpc-receive-ack")
+# Suffix of an operation with traffic records, traces and traffic rules.
+OBSERVED = "-observed"
+_PLAIN = ("remoting-send", "remoting-pull", "grpc-send", "grpc-receive-ack")
+OPERATIONS = (*_PLAIN, *(name + OBSERVED for name in _PLAIN))
 REFERENCE = "reference"
 # Share by which an operation may exceed its bound: hashing, addresses and new releases of libraries cause 1 to 2 %.
 TOLERANCE = 0.04
@@ -82,10 +85,10 @@ def run(operation: str, library: ctypes.CDLL) -> int:
 
     from tests.benchmark.in_process import OPERATIONS as KNOWN
 
-    kind = KNOWN[operation]
+    kind = KNOWN[operation.removesuffix(OBSERVED)]
 
     async def measure() -> None:
-        measured = kind()
+        measured = kind(observed=operation.endswith(OBSERVED))
         measured.prepare(_WARM_UP_ROUNDS + _ROUNDS)
         await measured.rounds(_WARM_UP_ROUNDS)
         library.start()

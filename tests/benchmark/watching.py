@@ -49,7 +49,7 @@ share = 0.01
 file = "{directory}/rules.toml"
 """
 # None of these rules matches the load.
-_RULES = """
+RULES = """
 [[rule]]
 name = "private"
 kind = "deny"
@@ -180,7 +180,7 @@ def _gantry(running: Kit, command: str, name: str, settings: str) -> Iterator[At
 def _watched(running: Kit, command: str) -> Iterator[Attributes]:
     """Start Gantry with everything on, and the clients of its observability."""
     admin = f"{HOST}:{free_port()}"
-    (running.directory / "rules.toml").write_text(_RULES)
+    (running.directory / "rules.toml").write_text(RULES)
     with _collector() as collector:
         settings = _ON.format(admin=admin, directory=running.directory, collector=collector)
         with _gantry(running, command, "on", settings) as subject, _looking(admin):

@@ -81,6 +81,8 @@ class Recorder:
         self._batch_size = min(_BATCH_SIZE, self._max_pending // 4)
         # Seconds.
         self._batch_interval = min(_BATCH_INTERVAL, settings.interval / 4)
+        # Arrow loads pandas, where it is installed, with its first column: a second that no request should wait for.
+        RequestColumns().batch(self._origin, 0.0)
         self._requests = RequestColumns()
         self._events: list[tuple[Table, tuple[Any, ...]]] = []
         self._since = time.monotonic()
@@ -89,7 +91,7 @@ class Recorder:
         # Start of the batch that the thread is converting.
         self._converting_since: float | None = None
         self._queue: SimpleQueue[_Batch | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="traffic", daemon=True)
+        self._writer_thread = threading.Thread(target=self._run, name="traffic", daemon=True)
         self._timer: asyncio.TimerHandle | None = None
 
     # On the event loop.
@@ -97,7 +99,7 @@ class Recorder:
     def start(self) -> None:
         """Start the writer thread."""
         _log.info("writing traffic records to %s", redacted(self._where))
-        self._thread.start()
+        self._writer_thread.start()
         self._schedule()
 
     async def close(self) -> None:
@@ -106,8 +108,8 @@ class Recorder:
             self._timer.cancel()
         self._submit()
         self._queue.put(None)
-        await anyio.to_thread.run_sync(self._thread.join, _CLOSE_TIMEOUT)
-        if self._thread.is_alive():
+        await anyio.to_thread.run_sync(self._writer_thread.join, _CLOSE_TIMEOUT)
+        if self._writer_thread.is_alive():
             _log.error("timed out writing %d traffic records on close", self.pending)
 
     def observe(self, observation: Observation) -> None:
@@ -115,8 +117,7 @@ class Recorder:
         weight = 1.0 if self._sampling is None else self._sampling.weight(observation)
         if weight is None:
             return
-        self._requests.add(observation, weight)
-        if len(self._requests) >= self._batch_size:
+        if self._requests.add(observation, weight) >= self._batch_size:
             self._submit()
 
     def on_connection_event(self, event: ConnectionEvent) -> None:

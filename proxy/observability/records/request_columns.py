@@ -8,8 +8,8 @@ event loop for the interpreter, therefore runs little Python: Arrow converts who
 from array import array
 from hashlib import blake2b
 from operator import attrgetter
-from struct import Struct
-from typing import Any
+from struct import Struct, unpack
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,9 +26,8 @@ _NUMBERS = (
     *("client", "operation", "weight", "time", "latency_us", "broker_us"),
     *("queue", "messages", "bytes_in", "bytes_out", "attempt"),
 )
-_pack = Struct(f"={len(_NUMBERS)}d").pack
-_SIZE = 8 * len(_NUMBERS)
-_NAN = float("nan")
+_pack: Final = Struct(f"={len(_NUMBERS)}d").pack
+_NAN: Final = float("nan")
 _MICROSECONDS = 1e6
 
 
@@ -37,35 +36,39 @@ def key_hash(key: str) -> int:
 
     The hash hides only keys that cannot be guessed: the hash of a suspected key can be searched for.
     """
-    digest = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "big", signed=True)
+    return int.from_bytes(_digest(key), "big", signed=True)
+
+
+def _digest(key: str) -> bytes:
+    return blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest()
 
 
 class RequestColumns:
     """Requests to be written. `add` runs on the event loop, `batch` in the writer thread once no more are added."""
 
-    __slots__ = ("_clients", "_delays", "_keys", "_numbers", "_operations", "_traces")
+    __slots__ = ("_clients", "_delays", "_keys", "_numbers", "_operations", "_size", "_traces")
 
     def __init__(self) -> None:
+        self._size = 0
         self._numbers = bytearray()
         # Distinct clients and operations, in order: index and first observation.
-        self._clients: dict[tuple[object, int], tuple[int, Observation]] = {}
-        self._operations: dict[tuple[object, ...], tuple[int, Observation]] = {}
+        self._clients: dict[tuple[object, int], tuple[float, Observation]] = {}
+        self._operations: dict[tuple[str, str, int, str | None, str | None, str | None], tuple[float, Observation]] = {}
         # Attributes that few requests have, by row.
         self._delays: dict[int, int] = {}
-        self._keys: dict[int, int] = {}
+        self._keys: dict[int, bytes] = {}
         self._traces: dict[int, str] = {}
 
     def __len__(self) -> int:
-        return len(self._numbers) // _SIZE
+        return self._size
 
-    def add(self, observation: Observation, weight: float = 1.0) -> None:
-        """Add a row that represents `weight` requests."""
+    def add(self, observation: Observation, weight: float = 1.0) -> int:
+        """Add a row that represents `weight` requests; return the number of rows."""
         # The first observation keeps its peer alive, so that the id stays unique.
         client_key = (observation.channel, id(observation.peer))
         client = self._clients.get(client_key)
         if client is None:
-            client = self._clients[client_key] = (len(self._clients), observation)
+            client = self._clients[client_key] = (float(len(self._clients)), observation)
         operation_key = (
             observation.protocol,
             observation.code,
@@ -76,8 +79,11 @@ class RequestColumns:
         )
         operation = self._operations.get(operation_key)
         if operation is None:
-            operation = self._operations[operation_key] = (len(self._operations), observation)
-        broker_seconds, queue, attempt = observation.broker_seconds, observation.queue, observation.attempt
+            operation = self._operations[operation_key] = (float(len(self._operations)), observation)
+        row = self._size
+        # One of them reads what is deferred.
+        queue, key, delay_ms = observation.queue, observation.key, observation.delay_ms
+        broker_seconds, attempt, trace_id = observation.broker_seconds, observation.attempt, observation.trace_id
         self._numbers += _pack(
             client[0],
             operation[0],
@@ -91,17 +97,19 @@ class RequestColumns:
             observation.bytes_out,
             _NAN if attempt is None else attempt,
         )
-        if observation.delay_ms is not None:
-            self._delays[len(self) - 1] = observation.delay_ms
-        if observation.key is not None:
+        if delay_ms is not None:
+            self._delays[row] = delay_ms
+        if key is not None:
             # Hashed on the event loop too: thousands at once in the thread would block the loop for milliseconds.
-            self._keys[len(self) - 1] = key_hash(observation.key)
-        if observation.trace_id is not None:
-            self._traces[len(self) - 1] = observation.trace_id
+            self._keys[row] = _digest(key)
+        if trace_id is not None:
+            self._traces[row] = trace_id
+        self._size = size = row + 1
+        return size
 
     def batch(self, origin: Origin, offset: float) -> pa.RecordBatch:
         """Return all rows. `offset` is the difference in seconds between the time since 1970 and `time.monotonic`."""
-        size = len(self)
+        size = self._size
         numbers = array("d", bytes(self._numbers))
         raw = {name: _doubles(numbers[position :: len(_NUMBERS)]) for position, name in enumerate(_NUMBERS)}
         raw["time"] = _microseconds(pc.add(raw["time"], offset))
@@ -112,7 +120,7 @@ class RequestColumns:
             "replica": pa.repeat(pa.scalar(origin.replica), size),
             "worker": pa.repeat(pa.scalar(origin.worker, pa.int16()), size),
             "delay_ms": _sparse(self._delays, size, "delay_ms"),
-            "key_hash": _sparse(self._keys, size, "key_hash"),
+            "key_hash": _sparse(_integers(self._keys), size, "key_hash"),
             "trace_id": _sparse(self._traces, size, "trace_id"),
         }
         raw["weight"] = pc.if_else(pc.equal(raw["weight"], 1.0), _NAN, raw["weight"])
@@ -151,6 +159,11 @@ def _table(**columns: list[Any]) -> pa.RecordBatch:
 
 def _doubles(values: "array[float]") -> pa.Array:
     return pa.Array.from_buffers(pa.float64(), len(values), [None, pa.py_buffer(values)])
+
+
+def _integers(digests: dict[int, bytes]) -> dict[int, int]:
+    """Return the digests as signed numbers, all in one call."""
+    return dict(zip(digests, unpack(f">{len(digests)}q", b"".join(digests.values())), strict=True))
 
 
 def _microseconds(seconds: pa.Array) -> pa.Array:

@@ -2,13 +2,13 @@
 
 import re
 import struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from remoting import messages, properties
 from remoting.errors import BodyError
 from remoting.messages import StoredMessage
 
-TRACEPARENT = "traceparent"
+TRACEPARENT: Final = "traceparent"
 # Version ff is invalid, and version 00 has nothing after the flags (W3C Trace Context, section 3.2.2).
 _TRACEPARENT = re.compile(r"(?!ff|00.{54})[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?").fullmatch
 _INVALID_TRACE_ID, _INVALID_SPAN_ID = "0" * 32, "0" * 16
@@ -41,12 +41,12 @@ def parse(text: str) -> TraceContext | None:
 
 def of_message(text: str) -> TraceContext | None:
     """Return the trace context in a property string; None if it has no valid one."""
-    for name in (TRACEPARENT, properties.TRACE_CONTEXT):
-        if name in text:
-            context = parse(properties.get(text, name) or "")
-            if context is not None:
-                return context
-    return None
+    context: TraceContext | None = None
+    if TRACEPARENT in text:
+        context = parse(properties.get(text, TRACEPARENT) or "")
+    if context is None and properties.TRACE_CONTEXT in text:
+        context = parse(properties.get(text, properties.TRACE_CONTEXT) or "")
+    return context
 
 
 def with_context(text: str, context: TraceContext) -> str:

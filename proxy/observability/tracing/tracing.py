@@ -7,7 +7,7 @@ time, take 26 µs.
 import random
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
@@ -36,10 +36,10 @@ from remoting.requests import SEND_FIELD_NAMES, Action
 # Seconds that the collector has to accept a batch.
 _EXPORT_TIMEOUT = 3.0
 # Ext field with the properties of a sent message, by request code. Those of a batch are in its body.
-_SEND_PROPERTIES: dict[int, str] = {
+_SEND_PROPERTIES: Final[dict[int, str]] = {
     code: names.properties for code, names in SEND_FIELD_NAMES.items() if code != RequestCode.SEND_BATCH_MESSAGE
 }
-_DELIVERIES: frozenset[int] = frozenset(
+_DELIVERIES: Final[frozenset[int]] = frozenset(
     {
         RequestCode.PULL_MESSAGE,
         RequestCode.LITE_PULL_MESSAGE,
@@ -47,7 +47,7 @@ _DELIVERIES: frozenset[int] = frozenset(
         RequestCode.POP_LITE_MESSAGE,
     }
 )
-_SETTLEMENTS: frozenset[int] = frozenset(
+_SETTLEMENTS: Final[frozenset[int]] = frozenset(
     {
         RequestCode.ACK_MESSAGE,
         RequestCode.BATCH_ACK_MESSAGE,
@@ -57,11 +57,14 @@ _SETTLEMENTS: frozenset[int] = frozenset(
     }
 )
 # Bytes of properties up to which a context is added: brokers reject properties over 32,767 bytes.
-_MAX_PROPERTIES_SIZE = 30_000
+_MAX_PROPERTIES_SIZE: Final = 30_000
 # Deliveries that are searched for `trace_context` after the start or after its last occurrence; then one of every 16.
-_FOREIGN_SEARCHES = 10_000
-_FOREIGN_SEARCH_INTERVAL = 16
-_OK, _ERROR = Status(StatusCode.UNSET), Status(StatusCode.ERROR)
+_FOREIGN_SEARCHES: Final = 10_000
+_FOREIGN_SEARCH_INTERVAL: Final = 16
+_OK: Final = Status(StatusCode.UNSET)
+_ERROR: Final = Status(StatusCode.ERROR)
+_SUCCESS: Final = int(ResponseCode.SUCCESS)
+_random: Final = random.random
 
 
 class Tracing:
@@ -85,19 +88,22 @@ class Tracing:
         # Deliveries left to search for `trace_context`; below 0, it counts the deliveries after the last one.
         self._foreign_searches_left = _FOREIGN_SEARCHES
         self.spans = {"request": 0, "delivery": 0}
+        # Without state, so that all polls share it.
+        self._unsampled_poll = _UnsampledPoll(self)
 
     def begin(self, context: Context) -> None:
         """Begin a span if the request is sampled, and add its context to a message that is sent."""
-        field = _SEND_PROPERTIES.get(context.code)
+        code = context.code
+        field = _SEND_PROPERTIES.get(code)
         parent = None if field is None else of_message(context.fields.get(field, ""))
-        if parent.sampled if parent is not None else random.random() < self._share:  # noqa: S311  # a sample
+        if parent.sampled if parent is not None else _random() < self._share:
             self.spans["request"] += 1
             context.trace = span = _RequestSpan(self, context, parent)
             context.command.trace_id = span.context.trace_id
             if field is not None and "Signature" not in context.fields:
                 span.inject(context.fields, field)
-        elif context.code in _DELIVERIES:
-            context.trace = _UnsampledPoll(self)
+        elif code in _DELIVERIES:
+            context.trace = self._unsampled_poll
 
     def close(self) -> None:
         """Send the remaining spans. Blocks until the collector has accepted them, or the export times out."""
@@ -105,9 +111,9 @@ class Tracing:
 
     def trace_deliveries(self, context: Context, reply: RemotingCommand, started: int) -> list[TraceContext]:
         """Add a delivery span for each message with a sampled context, and return the contexts of all messages."""
-        if reply.code != ResponseCode.SUCCESS:
+        if reply.code != _SUCCESS:
             return []
-        contexts = []
+        contexts: list[TraceContext] = []
         for message in messages_with_context(bytes(reply.body), self._names_to_find()):
             parent = of_message(message.properties)
             if parent is None:
@@ -169,7 +175,7 @@ class Tracing:
 
 
 class _UnsampledPoll:
-    """A poll that is not sampled, but may deliver messages with sampled contexts."""
+    """Polls that are not sampled, but may deliver messages with sampled contexts."""
 
     def __init__(self, tracing: Tracing) -> None:
         self._tracing = tracing

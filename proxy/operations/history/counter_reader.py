@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from proxy.observability.metrics.request_counts import CellKey, RequestCounts, Row, RowKey
 from proxy.operations.history.second import Second, Sums, add_to
+from remoting.names import is_system
 
 # Topics, and groups, that one second has sums for.
 MAX_NAMES = 2_000
@@ -66,7 +67,8 @@ class CounterReader:
         seen.bytes_in, seen.bytes_out = row.bytes_in, row.bytes_out
         second.protocols[protocol].add(sums)
         second.codes[code] = second.codes.get(code, 0) + sums.requests
-        if topic:
+        # Of a system topic, only messages count: tools ask for the route of one to find the brokers.
+        if topic and (row.messages or not is_system(topic)):
             add_to(second.topics, topic, sums, MAX_NAMES)
 
     def _add_latencies(self, second: Second) -> None:

@@ -84,6 +84,9 @@ def _list(content: tomlkit.TOMLDocument, output: Output) -> None:
         for name, chosen, endpoint, admin in rows:
             output.dump({"context": name, "current": chosen, "endpoint": endpoint, "admin": admin})
         return
+    if not rows:
+        output.line("no contexts; `gantry context add NAME --endpoint HOST:PORT` adds one")
+        return
     output.table(
         ("", "CONTEXT", "ENDPOINT", "ADMIN API"),
         [("*" if chosen else "", name, endpoint, admin) for name, chosen, endpoint, admin in rows],

@@ -56,10 +56,11 @@ async def _list(client: Client, output: Output, system: bool) -> None:
             output.dump(row)
         return
     output.table(
-        ("GROUP", "ORDER", "RETRIES", "MEMBERS", "TOPICS", "LAG"),
+        ("GROUP", "STATE", "ORDER", "RETRIES", "MEMBERS", "TOPICS", "LAG"),
         [
             (
                 row["group"],
+                row["state"],
                 "FIFO" if row["fifo"] else "-",
                 row["retries"],
                 row["members"],
@@ -73,7 +74,13 @@ async def _list(client: Client, output: Output, system: bool) -> None:
 
 async def _summary(client: Client, name: str, configurations: Configurations) -> dict[str, Any]:
     queues = await catalogue.progress(client, name, configurations)
-    return _described(name, configurations, queues) | {"members": len(await catalogue.members(client, name))}
+    described, members = _described(name, configurations, queues), len(await catalogue.members(client, name))
+    return described | {"members": members, "state": _state(described["enabled"], members)}
+
+
+def _state(enabled: bool, members: int) -> str:
+    """Return the state as far as one look tells it; to tell that a group is stuck or lagging takes minutes."""
+    return ("online" if members else "offline") if enabled else "disabled"
 
 
 def _described(name: str, configurations: Configurations, queues: list[QueueOffsets]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import argparse
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -85,6 +85,29 @@ class _Intermixed(argparse.ArgumentParser):
             for near in get_close_matches(unknown[1], choices, 1):
                 message += f"; did you mean {near}?"
         super().error(message)
+
+
+# Options of commands that take no value.
+_FLAGS = frozenset(("--tls", "--insecure", "--json", "--anonymous", "--all", "--yes", "--follow"))
+
+
+def command_first(arguments: list[str], commands: Container[str]) -> list[str]:
+    """Return the arguments with the options before the command after it: `topics --json` for `--json topics`.
+
+    An option's value may be the name of a command.
+    """
+    if not arguments or not arguments[0].startswith("--"):
+        return arguments
+    named = [position for position, argument in enumerate(arguments) if argument in commands]
+    certain = [position for position in named if not _may_be_value(arguments[position - 1])]
+    for position in (*certain, *named):
+        return [arguments[position], *arguments[:position], *arguments[position + 1 :]]
+    return arguments
+
+
+def _may_be_value(before: str) -> bool:
+    """Return whether an argument after this one may be an option's value."""
+    return before.startswith("--") and "=" not in before and before not in _FLAGS
 
 
 COMMAND_PARSER: type[argparse.ArgumentParser] = _Intermixed
@@ -343,7 +366,13 @@ _TOPIC_ACTIONS: _Actions = (
     ),
 )
 _GROUP_ACTIONS: _Actions = (
-    ("list", "list consumer groups", "List consumer groups with members, topics and lag.", _all_groups),
+    (
+        "list",
+        "list consumer groups",
+        "List consumer groups with state, members, topics and lag. The state is online (it has members), offline, or "
+        "disabled; `gantry top` also tells which are stuck or lagging.",
+        _all_groups,
+    ),
     ("show", "show members and queues of a group", "Show members, offsets and lag of a consumer group.", _group_name),
     (
         "create",

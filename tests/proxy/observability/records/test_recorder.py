@@ -58,7 +58,7 @@ async def test_close_writes_all_records_once(tmp_path: Path) -> None:
     assert recorder.counts.written == {"requests": number}
     assert abs(rows[0]["time"].timestamp() - time.time()) < 60
     assert (recorder.pending, recorder.lag(time.monotonic())) == (0, 0.0)
-    assert not recorder._thread.is_alive()
+    assert not recorder._writer_thread.is_alive()
 
 
 async def test_a_file_appears_after_the_interval_and_is_counted(tmp_path: Path) -> None:
@@ -117,11 +117,11 @@ async def test_close_times_out_if_the_store_hangs(tmp_path: Path, monkeypatch: p
     recorder.observe(observation())
     try:
         await asyncio.wait_for(recorder.close(), 30)
-        assert recorder._thread.is_alive()
-        assert recorder._thread.daemon
+        assert recorder._writer_thread.is_alive()
+        assert recorder._writer_thread.daemon
     finally:
         go.set()
-        recorder._thread.join(30)
+        recorder._writer_thread.join(30)
 
 
 async def test_a_conversion_failure_does_not_end_the_thread(

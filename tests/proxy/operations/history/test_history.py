@@ -40,6 +40,17 @@ class Stage:
         self.history.sample()
 
 
+def test_lookups_of_system_topics_are_no_traffic_of_the_topic() -> None:
+    counts = RequestCounts()
+    reader = CounterReader(counts)
+    for topic in ("SELF_TEST_TOPIC", "orders"):
+        counts.observe(observation("GET_ROUTEINFO_BY_TOPIC", topic=topic))
+    counts.observe(observation(topic="RMQ_SYS_TRACE_TOPIC", messages=1))
+    second = reader.read(7)
+    assert sorted(second.topics) == ["RMQ_SYS_TRACE_TOPIC", "orders"]
+    assert second.protocols["remoting"].requests == 3
+
+
 def test_read_sums_requests_by_protocol_topic_and_group() -> None:
     counts = RequestCounts()
     reader = CounterReader(counts)

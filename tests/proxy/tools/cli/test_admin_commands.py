@@ -166,6 +166,13 @@ def test_wrong_addresses_are_explained(served: AdminShell) -> None:
     assert "not the URL" in served.refused("clients", "--admin", "ftp://x", status=2)
 
 
+def test_an_empty_list_of_contexts_says_how_to_add_one(served: AdminShell, tmp_path: Path) -> None:
+    bare = {"GANTRY_PROFILES": str(tmp_path / "profiles.toml")}
+    listed = served.run("context", env=bare)
+    assert listed.out == "no contexts; `gantry context add NAME --endpoint HOST:PORT` adds one\n"
+    assert served.run("context", "--json", env=bare).out == ""
+
+
 def test_context_is_used_and_its_file_is_private(served: AdminShell, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text(_TOKEN)

@@ -29,13 +29,15 @@ def test_groups_are_listed_and_shown(shell: Shell) -> None:
     topic = _consumed(shell, "groups-list", "listed")
     shell.ok("send", topic, "x", "--count", 4)
     [line] = [line for line in shell.ok("groups").out.splitlines() if line.startswith("listed ")]
-    assert line.split() == ["listed", "-", "16", "0", topic, "4"]
+    assert line.split() == ["listed", "offline", "-", "16", "0", topic, "4"]
     [listed] = [item for item in shell.ok("groups", "--json").objects if item["group"] == "listed"]
     assert (listed["topics"], listed["lag"], listed["members"], listed["fifo"]) == ([topic], 4, 0, False)
     detail = shell.ok("groups", "show", "listed").out
     assert detail.startswith("listed  0 members, in any order, 4 messages behind\n")
     assert re.search(rf"^{topic} +broker-a +0 +5 +7 +2$", detail, re.MULTILINE)
     assert _state(shell, "listed") == (4, [5, 5])
+    shell.ok("groups", "update", "listed", "--no-enabled")
+    assert {item["group"]: item["state"] for item in shell.ok("groups", "--json").objects}["listed"] == "disabled"
 
 
 def test_system_groups_are_listed_on_request(shell: Shell) -> None:
@@ -63,6 +65,8 @@ async def test_group_members_are_shown(gantry: Gantry, shell: Shell) -> None:
         assert (member["client"], member["address"]) == ("client-1", client.local_address)
         assert (member["language"], member["version"]) == ("JAVA", "5.3.4")
         assert "client-1" in (await asyncio.to_thread(shell.ok, "groups", "show", "members")).out
+        listed = (await asyncio.to_thread(shell.ok, "groups", "--json")).objects
+        assert {item["group"]: item["state"] for item in listed}["members"] == "online"
 
 
 def test_group_reset_moves_offsets(shell: Shell) -> None:

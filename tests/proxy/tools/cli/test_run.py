@@ -13,6 +13,7 @@ import pytest
 import trustme
 
 from proxy.core.build import build_kind
+from proxy.tools.cli.parser import command_first
 from tests.cluster.servers import HOST, ROOT, Gantry
 from tests.ports import free_port
 from tests.proxy.tools.cli.shell import LIMIT, Shell, embedded, environment
@@ -35,6 +36,38 @@ _ESCAPE = "\x1b["
 def test_closed_port_is_one_sentence(words: tuple[str, ...]) -> None:
     endpoint = f"{HOST}:{free_port()}"
     assert Shell(endpoint).refused(*words) == f"cannot connect to {endpoint}: Connection refused"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--endpoint", "{}", "topics"),
+        ("--endpoint={}", "--json", "groups", "list"),
+    ],
+)
+def test_options_may_stand_before_the_command(words: tuple[str, ...]) -> None:
+    endpoint = f"{HOST}:{free_port()}"
+    refused = Shell("192.0.2.1:1").refused(*(word.format(endpoint) for word in words))
+    assert refused == f"cannot connect to {endpoint}: Connection refused"
+
+
+def test_an_options_value_may_be_the_name_of_a_command() -> None:
+    words = ["--access-key", "send", "--json", "topics", "list"]
+    assert command_first(words, {"send", "topics"}) == ["topics", "--access-key", "send", "--json", "list"]
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("--endpoint",), "the following arguments are required: command"),
+        (("--bogus", "topics"), "unrecognized arguments: --bogus"),
+        (("--json", "topcs"), "did you mean topics?"),
+    ],
+)
+def test_options_without_a_command_are_refused(words: tuple[str, ...], complaint: str) -> None:
+    done = Shell("192.0.2.1:1").run(*words)
+    assert (done.status, done.out) == (2, "")
+    assert complaint in done.err
 
 
 def test_silent_server_is_one_sentence() -> None:
