@@ -117,9 +117,9 @@ def missed(found: dict[str, float], bounds: dict[str, float]) -> list[str]:
     """Return a line for each operation over its bound, scaled to this interpreter."""
     scale = found[REFERENCE] / bounds[REFERENCE]
     return [
-        f"{name}: {value:,.0f} instructions per message, over {bounds[name] * scale:,.0f} by more than {TOLERANCE:.0%}"
+        f"{name}: {value:,.0f} instructions per message, over {bounds.get(name, 0.0) * scale:,.0f} by more than {TOLERANCE:.0%}"
         for name, value in found.items()
-        if name != REFERENCE and value > bounds[name] * scale * (1 + TOLERANCE)
+        if name != REFERENCE and value > bounds.get(name, 0.0) * scale * (1 + TOLERANCE)
     ]
 
 
@@ -145,7 +145,7 @@ def main() -> int:
     bounds = known.get(kind, {})
     for name, value in found.items():
         bound = f", bound {bounds[name]:,.0f}" if name in bounds else ""
-        say(f"{name:16} {value:10,.0f} instructions ({kind}{bound})")
+        say(f"{name:25} {value:10,.0f} instructions ({kind}{bound})")
     if options.record:
         known[kind] = {**bounds, **{name: round(value) for name, value in found.items()}}
         known["python"] = sysconfig.get_python_version()
