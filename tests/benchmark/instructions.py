@@ -116,10 +116,11 @@ def _called(number: int, text: str) -> int:
 def missed(found: dict[str, float], bounds: dict[str, float]) -> list[str]:
     """Return a line for each operation over its bound, scaled to this interpreter."""
     scale = found[REFERENCE] / bounds[REFERENCE]
+    scaled = {name: bounds.get(name, 0.0) * scale for name in found}
     return [
-        f"{name}: {value:,.0f} instructions per message, over {bounds.get(name, 0.0) * scale:,.0f} by more than {TOLERANCE:.0%}"
+        f"{name}: {value:,.0f} instructions per message, over {scaled[name]:,.0f} by more than {TOLERANCE:.0%}"
         for name, value in found.items()
-        if name != REFERENCE and value > bounds.get(name, 0.0) * scale * (1 + TOLERANCE)
+        if name != REFERENCE and value > scaled[name] * (1 + TOLERANCE)
     ]
 
 

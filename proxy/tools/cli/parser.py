@@ -370,7 +370,7 @@ _GROUP_ACTIONS: _Actions = (
         "list",
         "list consumer groups",
         "List consumer groups with state, members, topics and lag. The state is online (it has members), offline, or "
-        "disabled; `gantry top` also tells which are stuck or lagging.",
+        "disabled; `gantry top` also has the states stuck and lagging.",
         _all_groups,
     ),
     ("show", "show members and queues of a group", "Show members, offsets and lag of a consumer group.", _group_name),
