@@ -287,7 +287,20 @@ def test_only_messages_with_a_context_are_decoded() -> None:
     assert context.messages_with_context(plain * 3) == []
     assert context.messages_with_context(b"") == []
     # The name in a message body is no context, and an incomplete message is ignored.
-    assert [each.get("traceparent") for each in context.messages_with_context(record("", b"traceparent"))] == [None]
+    assert context.messages_with_context(record("", b"traceparent")) == []
+    # A large reply is not searched as a whole; hosts of both sizes, and a topic of the second version.
+    large, host = b"x" * 20_000, ("::1", 1)
+    hosts: list[dict[str, Any]] = [
+        {},
+        {"born_host": host, "sys_flag": 16},
+        {"store_host": host, "sys_flag": 32},
+        {"topic": "t" * 200},
+    ]
+    for fields in hosts:
+        text = properties.encode({"traceparent": SAMPLED})
+        known = messages.encode_message(messages.StoredMessage(**{"topic": "orders", "properties": text, **fields}))
+        assert len(context.messages_with_context(record("", large) + known + record("", large) + known)) == 2
+        assert context.messages_with_context(record("", large + b"traceparent")) == []
     for cut in range(len(with_context)):
         assert len(context.messages_with_context(with_context + with_context[:cut])) == 1
     assert context.messages_with_context(bytes(40) + b"traceparent") == []
