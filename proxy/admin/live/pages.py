@@ -3,8 +3,8 @@
 from importlib.resources import files
 
 _MODULES = (
-    *("api", "broker", "charts", "client", "connection", "crane", "dead_letters", "diagnosis", "dialog", "dom"),
-    *("format", "group", "groups", "history", "json", "main", "message", "messages", "overview", "replica"),
+    *("api", "broker", "charts", "client", "connection", "crane", "dead_letters", "definitions", "diagnosis", "dialog"),
+    *("dom", "format", "group", "groups", "history", "json", "main", "message", "messages", "overview", "replica"),
     *("reset", "search", "table", "tap", "topic", "view"),
 )
 # Media type of each file, by path.

@@ -1,6 +1,7 @@
 // Lists of consumer groups, and their states.
 
 import { get } from "./api.js";
+import { groupCreation } from "./definitions.js";
 import { badge, link, make } from "./dom.js";
 import { moment, short, span } from "./format.js";
 import { table } from "./table.js";
@@ -32,4 +33,5 @@ export function groupList(view) {
   const place = view.panel("Consumer groups", async () => groupTable("Consumer groups", (await get("/v1/consumer-groups", { limit: 1000, state: filter.value })).items), { wide: true, note: "of all brokers, with and without members" });
   filter.addEventListener("change", place);
   view.actions.append(filter);
+  groupCreation(view);
 }

@@ -25,9 +25,10 @@ const PAGES = {
 };
 let view = null;
 
-// #/groups/billing
+// #/groups/billing, or with filters #/topics/orders?tag=paid
 function open() {
-  const [, kind = "", name = ""] = location.hash.split("/", 3);
+  const [address, query = ""] = location.hash.split("?", 2);
+  const [, kind = "", name = ""] = address.split("/", 3);
   const page = PAGES[kind];
   view?.close();
   view = null;
@@ -42,6 +43,7 @@ function open() {
   const [title, one, all] = page;
   const decoded = decode(name);
   view = name ? new View(title, decoded) : new View("", `${title}s`);
+  view.filters = new URLSearchParams(query);
   if (name) one(view, decoded);
   else all(view);
   $("detail").replaceChildren(view.element);

@@ -7,12 +7,12 @@ import { table } from "./table.js";
 
 export function messageBrowser(view, topic) {
   const path = `/v1/topics/${part(topic)}/messages`;
-  const field = (label, name, attributes = {}) => make("label", {}, `${label} `, make("input", { name, size: 12, ...attributes }));
+  const field = (label, name, attributes = {}) => make("label", {}, `${label} `, make("input", { name, size: 12, value: initial(view.filters, name), ...attributes }));
   const form = make("form", { class: "row" }, field("key", "key"), field("tag", "tag"), field("SQL", "sql", { size: 24 }), field("broker", "broker"), field("queue", "queue", { type: "number", min: 0 }), field("offset", "offset", { type: "number", min: 0 }), field("from", "from", { type: "datetime-local", step: 1 }), field("to", "to", { type: "datetime-local", step: 1 }), make("button", {}, "Show"));
   const place = make("div");
   let next = null;
 
-  const query = () => Object.fromEntries([...new FormData(form)].filter(([, value]) => value).map(([name, value]) => [name, name === "from" || name === "to" ? new Date(value).toISOString() : value]));
+  const query = () => Object.fromEntries([...new FormData(form)].filter(([, value]) => value).map(([name, value]) => [name, TIMES.includes(name) ? new Date(value).toISOString() : value]));
   const show = async (cursor = null) => {
     try {
       const page = await get(path, { ...query(), limit: 50, cursor });
@@ -22,8 +22,25 @@ export function messageBrowser(view, topic) {
       place.replaceChildren(note(error.message, "bad"));
     }
   };
-  form.addEventListener("submit", (event) => { event.preventDefault(); show(); });
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    // The address can be sent to others, or kept.
+    const filters = new URLSearchParams(query()).toString();
+    history.replaceState(null, "", `#/topics/${part(topic)}${filters && `?${filters}`}`);
+    show();
+  });
   view.panel("Messages", async () => { await show(); return [form, place]; }, { wide: true, every: 0, note: "by key, tag, SQL, queue, offset or time" });
+}
+
+const TIMES = ["from", "to"];
+
+// The value of a field: of the address, where times are those of UTC. Fields of times have the reader's time.
+function initial(filters, name) {
+  const value = filters.get(name);
+  if (!value || !TIMES.includes(name)) return value;
+  const time = new Date(value);
+  if (Number.isNaN(time.getTime())) return null;
+  return new Date(time.getTime() - 60000 * time.getTimezoneOffset()).toISOString().slice(0, 19);
 }
 
 function list(topic, items) {

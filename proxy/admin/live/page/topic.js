@@ -1,6 +1,7 @@
 // The page of a topic: queues, groups, rates, messages, producers.
 
 import { get, part } from "./api.js";
+import { deletion, topicCreation } from "./definitions.js";
 import { facts, link, make, note } from "./dom.js";
 import { count, moment } from "./format.js";
 import { groupTable } from "./groups.js";
@@ -13,6 +14,7 @@ const SAMPLE = 8; // newest messages whose producers are shown
 
 export function topic(view, name) {
   const path = `/v1/topics/${part(name)}`;
+  deletion(view, { thing: `topic ${name}`, kind: "topics", path, warning: "All its messages are lost." });
   view.panel("Topic", async () => {
     const found = await get(path);
     const total = (field) => found.brokers.reduce((sum, broker) => sum + broker[field], 0);
@@ -86,4 +88,5 @@ export function topicList(view) {
   ], (await get("/v1/topics", { limit: 1000, system: system.checked || null })).items, "no topic"), { wide: true, every: 30000 });
   system.addEventListener("change", refresh);
   view.actions.append(make("label", {}, system, " with system topics"));
+  topicCreation(view);
 }

@@ -1,0 +1,85 @@
+"""Creation and deletion of topics and consumer groups, and links to filtered messages, in a browser."""
+
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.proxy.admin.http.replicas import READ, WRITE, stage
+from tests.proxy.admin.live.browser import browsing, log_in, open_page
+
+pytestmark = [pytest.mark.anyio, pytest.mark.external]
+
+
+async def answer(page: Page, button: str, choice: str) -> None:
+    """Click a button of the page, and one of the question that follows."""
+    await page.locator("#detail").get_by_role("button", name=button, exact=True).click()
+    await page.get_by_role("dialog").get_by_role("button", name=choice).click()
+
+
+async def test_writers_create_and_delete_topics_and_groups(tmp_path: Path) -> None:
+    async with stage(tmp_path / "store") as staged, browsing() as page:
+        url, report, title = staged.replica.app.admin.url, page.locator("#report"), page.locator("#detail .title")
+        await log_in(page, url, WRITE)
+
+        await open_page(page, url, "topics")
+        await page.get_by_role("textbox", name="name").fill("invoices")
+        await page.get_by_label("type of messages").select_option("FIFO")
+        await page.get_by_label("queues at each broker").fill("3")
+        await answer(page, "Create", "Cancel")
+        assert "invoices" not in [item["name"] for item in (await staged.replica.get("/v1/topics"))["items"]]
+        await answer(page, "Create", "Create")
+        await expect(report).to_have_text("invoices created")
+        await expect(title).to_contain_text("invoices")
+        topic = await staged.replica.get("/v1/topics/invoices")
+        assert (topic["kind"], topic["brokers"][0]["write_queues"]) == ("FIFO", 3)
+
+        # A second topic of the name is refused, and the page stays.
+        await open_page(page, url, "topics")
+        await page.get_by_role("textbox", name="name").fill("invoices")
+        await answer(page, "Create", "Create")
+        await expect(report).to_contain_text("the topic invoices exists")
+        await open_page(page, url, "topics/invoices")
+        await answer(page, "Delete", "Delete")
+        await expect(report).to_have_text("topic invoices deleted")
+        assert "invoices" not in [item["name"] for item in (await staged.replica.get("/v1/topics"))["items"]]
+
+        await open_page(page, url, "groups")
+        await page.get_by_role("textbox", name="name").fill("accounting")
+        await page.get_by_label("in order").check()
+        await answer(page, "Create", "Create")
+        await expect(title).to_contain_text("accounting")
+        await answer(page, "Delete", "Delete")
+        await expect(report).to_have_text("consumer group accounting deleted")
+        methods = [(entry["method"], entry["path"]) for entry in (await staged.replica.get("/v1/audit"))["items"]]
+        assert methods[:2] == [("DELETE", "/v1/consumer-groups/accounting"), ("POST", "/v1/consumer-groups")]
+
+
+async def test_readers_can_create_and_delete_nothing(tmp_path: Path) -> None:
+    async with stage(tmp_path / "store") as staged, browsing() as page:
+        url = staged.replica.app.admin.url
+        await log_in(page, url, READ)
+        for address in ("topics", "groups", f"topics/{staged.topic}"):
+            await open_page(page, url, address)
+            await expect(page.locator("#detail").get_by_role("button", name="Create", exact=True)).to_have_count(0)
+            await expect(page.locator("#detail").get_by_role("button", name="Delete", exact=True)).to_have_count(0)
+
+
+async def test_filters_of_messages_are_in_the_address(tmp_path: Path) -> None:
+    async with stage(tmp_path / "store") as staged, browsing(timezone_id="Asia/Tokyo") as page:
+        for tag in ("paid", "open"):
+            await staged.remoting.send(staged.topic, tag.encode(), {"UNIQ_KEY": f"id-{tag}", "TAGS": tag})
+        url = staged.replica.app.admin.url
+        await open_page(page, url, f"topics/{staged.topic}")
+        rows = page.get_by_role("table", name=f"Messages of {staged.topic}").locator("tbody tr")
+        await page.get_by_label("tag").fill("paid")
+        await page.get_by_label("from").fill("2026-01-02T09:00:05")
+        await page.locator("#detail").get_by_role("button", name="Show").click()
+        await expect(rows).to_have_count(1)
+        assert page.url == f"{url}/#/topics/{staged.topic}?tag=paid&from=2026-01-02T00%3A00%3A05.000Z"
+        # Another reader opens the link.
+        await page.reload()
+        await expect(rows).to_have_count(1)
+        await expect(rows).to_contain_text("id-paid")
+        await expect(page.get_by_label("tag")).to_have_value("paid")
+        await expect(page.get_by_label("from")).to_have_value("2026-01-02T09:00:05")
