@@ -27,11 +27,11 @@ from grpc_gateway.producing.transaction_service import TransactionService
 from grpc_gateway.route_service import RouteService
 from grpc_gateway.server import immediate
 from grpc_gateway.streaming import StreamingRpcs
-from grpc_gateway.taskless import Running, start
 from grpc_gateway.unary import UnaryRpcs
 from protos.apache.rocketmq.v2 import service_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import ClientType
 from protos.apache.rocketmq.v2.service_pb2_grpc import MessagingServiceServicer
+from remoting.taskless import Running, start
 
 
 class MessagingService(MessagingServiceServicer):

@@ -6,11 +6,10 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from grpc_gateway.clients.client_table import ClientTable
-from grpc_gateway.clients.rpc import Observer, Rpc, Write, anonymous_rpc
+from grpc_gateway.clients.rpc import Rpc, Write, anonymous_rpc
 from grpc_gateway.name_mapping import NameMapping
-from grpc_gateway.permissions import Guard, Unauthorized
-from grpc_gateway.unary import check, error_response
+from grpc_gateway.permissions import Unauthorized
+from grpc_gateway.unary import Rpcs, check, error_response
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 
 _Request = TypeVar("_Request")
@@ -18,13 +17,8 @@ _Request = TypeVar("_Request")
 _THROTTLE_DELAY = 1.0
 
 
-class StreamingRpcs:
-    """Runs the work of rpcs with a streamed response. guard: decides about permissions; None: authentication is off."""
-
-    def __init__(self, clients: ClientTable, observe: Observer, guard: Guard | None) -> None:
-        self._clients = clients
-        self._observe = observe
-        self._guard = guard
+class StreamingRpcs(Rpcs):
+    """Runs the work of rpcs with a streamed response."""
 
     async def run(
         self,

@@ -23,13 +23,17 @@ _OK: Final = int(Code.OK)
 _NEVER_PAUSED: Final = frozenset({"Heartbeat", "NotifyClientTermination"})
 
 
-class UnaryRpcs:
-    """Runs the work of unary rpcs. guard: decides about permissions; None: authentication is off."""
+class Rpcs:
+    """Base of the runners of rpcs. guard: decides about permissions; None: authentication is off."""
 
     def __init__(self, clients: ClientTable, observe: Observer, guard: Guard | None) -> None:
         self._clients = clients
         self._observe = observe
         self._guard = guard
+
+
+class UnaryRpcs(Rpcs):
+    """Runs the work of unary rpcs."""
 
     async def run(
         self,

@@ -43,11 +43,15 @@ _TRUNCATED_CODES: Final = {
     code & 0xFFFF: int(code) for code in RequestCode if code > 0x7FFF and code & 0xFFFF not in set(RequestCode)
 }
 
-# A response's JSON header as Java servers write it, in alphabetical order: up to its code and opaque. Text in values
+# A response's JSON header as Java servers write it, in alphabetical order, with its code and opaque. Text in values
 # cannot look like the keys after `extFields`, because its quotes are escaped.
 _match_response: Final = re.compile(
-    rb'\{"code":(\d{1,9}),(?:"extFields":\{[^}]*\},)?"flag":1,"language":"[^"]*","opaque":(\d{1,9}),'
-).match
+    rb'\{"code":(0|[1-9]\d{0,8}),(?:"extFields":\{[^}]*\},)?"flag":1,"language":"[A-Z]+","opaque":(0|[1-9]\d{0,8}),'
+    rb'(?:"remark":"[^"\\]*",)?"serializeTypeCurrentRPC":"JSON","version":[1-9]\d{0,8}\}'
+).fullmatch
+
+
+_QUOTE: Final = ord('"')
 
 
 # Nothing that it refers to can refer to it.
@@ -106,6 +110,28 @@ class RemotingCommand:
         fields = self._fields
         assert fields is not None
         return fields
+
+    def field(self, name: str) -> str | None:
+        """Return `fields.get(name)`, without decoding the header of a server's response if that is possible.
+
+        name: not that of another key of the header.
+        """
+        fields = self._fields
+        if fields is not None:
+            return fields.get(name)
+        raw = self._raw
+        # Without escapes, all quotes are those of keys and values.
+        if b"\\" not in raw:
+            key = b'"%b":' % name.encode()
+            start = raw.find(key) + len(key)
+            if start < len(key):
+                return None
+            end = raw.find(b'"', start + 1)
+            if raw[start] == _QUOTE and end > 0 and raw.find(key, end) < 0:
+                value = raw[start + 1 : end]
+                if value.isascii():
+                    return value.decode("ascii")
+        return self.fields.get(name)
 
     def set_fields(self, fields: dict[str, str]) -> None:
         """Replace the ext fields."""
@@ -281,7 +307,8 @@ def decode(frame: Frame) -> RemotingCommand:
 def decode_from_server(frame: Frame) -> RemotingCommand:
     """Decode a frame from a broker or name server; a response's header only when it is needed. Raises HeaderError.
 
-    Most responses are only passed on. Servers, unlike clients, write no keys twice or escaped.
+    Most responses are only passed on. Of a header that is not read at once, only ext fields that are no JSON make
+    `header` and `fields` raise HeaderError later. Servers, unlike clients, write no keys twice or escaped.
     """
     serialize_type, raw, body = frame
     found = _match_response(raw) if serialize_type == 0 else None

@@ -19,21 +19,19 @@ from remoting.close_cause import CloseCause
 from remoting.codes import ONEWAY_FLAG, RESPONSE_FLAG, SerializeType
 from remoting.command import RemotingCommand
 from remoting.compilation import mypyc_attr
-from remoting.errors import ConnectionLost, FrameError, HeaderError, InvalidRequest, RemotingError, RequestTimeout
+from remoting.errors import FrameError, HeaderError, InvalidRequest, RemotingError
 from remoting.flow_control import DEFAULT_LIMITS, FlowControl, Limits, Progress
 from remoting.frame import MAX_FRAME, Frame, FrameDecoder
 from remoting.memory_watch import LARGE
 from remoting.outcomes import error_response, is_large, response_of
-from remoting.pending_request import LostHandler, PendingRequest
+from remoting.pending_request import LostHandler
+from remoting.pending_requests import PendingRequests, lose
 from remoting.tasks import isolated
 from remoting.timeout_wheel import TimeoutWheel
 
 _log = logging.getLogger("gantry.remoting")
 
 _JSON: Final = int(SerializeType.JSON)
-# Seconds between looks whether the futures of requests are done without a response, as those of long polls whose
-# clients have gone. A callback of the future would cost each poll more.
-_LOOK_SECONDS: Final = 10.0
 # Mean size of the parts of a write, in bytes, up to which they are copied into one buffer.
 _MAX_COPIED: Final = 8 * 1024
 
@@ -62,9 +60,7 @@ class RemotingConnection(FlowControl):
         "_backlogged",
         "_decoder",
         "_held",
-        "_look_at",
         "_of_server",
-        "_opaque",
         "_out",
         "_out_bytes",
         "_pending",
@@ -122,10 +118,7 @@ class RemotingConnection(FlowControl):
         self._backlog: deque[Frame] = deque()
         self._backlogged = False
         self._waiting = False  # whether a turn to process them is scheduled
-        self._pending: dict[int, PendingRequest] = {}
-        self._opaque = 0
-        # When the requests without a response are looked at next; infinite if there are none.
-        self._look_at = math.inf
+        self._pending = PendingRequests(wheel)
         self._out: list[bytes] = []
         self._out_bytes = 0
 
@@ -191,10 +184,7 @@ class RemotingConnection(FlowControl):
         self.resume_sources()
         # First, so that retries of the pending requests do not choose this connection again.
         isolated(self.on_close, self)
-        pending, self._pending = self._pending, {}
-        for request in pending.values():
-            if request.command is not None and request.future is not None:
-                self._lose(request.command, request.future, request.lost)
+        self._pending.lose_all(self.name)
 
     def _count_unfinished(self) -> None:
         """Update the share of this connection in the bytes of unfinished requests."""
@@ -314,11 +304,7 @@ class RemotingConnection(FlowControl):
             return
         if command.flag & RESPONSE_FLAG:
             self.answers += 1
-            request = self._pending.pop(command.opaque, None)
-            # None: the request timed out before.
-            future = None if request is None else request.future
-            if future is not None and not future.done():
-                future.set_result(command)
+            self._pending.resolve(command)
         else:
             self._serve(command, command.memory)
 
@@ -399,28 +385,24 @@ class RemotingConnection(FlowControl):
         """
         if future is None:
             future = self.loop.create_future()
-        command.opaque = opaque = self._next_opaque()
+        command.opaque = self._pending.next_opaque()
         # Codes over 32767 do not fit the binary header.
         command.serialize_type = _JSON
         if self.closed:
-            self._lose(command, future, lost)
+            lose(command, future, lost, self.name)
             return future
         header = command.encode()
         if len(header) + len(command.body) > MAX_FRAME:
             # The peer would close the connection, with all other requests on it.
             future.set_exception(InvalidRequest(f"a request of more than {MAX_FRAME} bytes cannot be sent"))
             return future
-        now = self._wheel.now()
-        self._pending[opaque] = PendingRequest(command, future, lost, now + timeout, timeout)
-        wait = timeout if timeout < _LOOK_SECONDS else _LOOK_SECONDS
-        if now + wait < self._look_at:
-            self._look_in(wait, now)
+        self._pending.add(self, command, future, lost, timeout)
         self._write(header, command.body)
         return future
 
     def oneway(self, command: RemotingCommand) -> None:
         """Send a request without a response. Drop it if the connection is closed or the request is too large."""
-        command.opaque = self._next_opaque()
+        command.opaque = self._pending.next_opaque()
         command.flag |= ONEWAY_FLAG
         command.header["flag"] = command.flag
         command.serialize_type = _JSON
@@ -432,59 +414,14 @@ class RemotingConnection(FlowControl):
         else:
             self._write(header, command.body)
 
-    def _look_in(self, seconds: float, now: float) -> None:
-        self._look_at = now + seconds
-        self._wheel.add(_PendingRequests(self), seconds)
-
     def expire_requests(self) -> None:
-        """Fail the requests whose deadlines have passed with RequestTimeout; called by the timeout wheel.
-
-        A request is not an entry of the wheel: entries stay there for seconds, and most requests for milliseconds.
-        """
-        now = self._wheel.now()
-        if self.closed or now < self._look_at:
-            # Another look is scheduled.
-            return
-        next_look = now + _LOOK_SECONDS
-        for opaque, pending in list(self._pending.items()):
-            if pending.deadline <= now:
-                del self._pending[opaque]
-                command, future = pending.command, pending.future
-                if command is not None and future is not None and not future.done():
-                    text = f"{self.name} did not answer request {command.code} in time"
-                    future.set_exception(RequestTimeout(text))
-                self.on_request_timeout(pending.timeout)
-            else:
-                pending.release_if_done()
-                next_look = min(next_look, pending.deadline)
-        self._look_at = math.inf
-        if self._pending:
-            self._look_in(next_look - now, now)
+        """Fail the requests whose deadlines have passed with RequestTimeout; called by the timeout wheel."""
+        if not self.closed:
+            for timeout in self._pending.expire(self, self.name):
+                self.on_request_timeout(timeout)
 
     def on_request_timeout(self, timeout: float) -> None:
         """Handle that a request had no response within `timeout` seconds; for subclasses."""
-
-    def _next_opaque(self) -> int:
-        opaque = self._opaque
-        while opaque in self._pending:
-            opaque = opaque + 1 & 0x7FFFFFFF
-        self._opaque = opaque + 1 & 0x7FFFFFFF
-        return opaque
-
-    def _lose(
-        self, command: RemotingCommand, future: "asyncio.Future[RemotingCommand]", lost: LostHandler | None
-    ) -> None:
-        if future.done():
-            return
-        if lost is not None:
-            try:
-                lost(command, future)
-            except Exception as error:
-                # The other requests of the connection must still be taken over.
-                if not future.done():
-                    future.set_exception(error)
-        else:
-            future.set_exception(ConnectionLost(f"the connection to {self.name} was lost"))
 
     # Writes: the commands of one loop iteration are written at once.
 
@@ -550,15 +487,3 @@ class RemotingConnection(FlowControl):
         """Close the connection at once and release its memory, of which the process has too little."""
         self.abort(CloseCause.OVERLOAD)
         self._discard_requests()
-
-
-class _PendingRequests:
-    """Entry of the timeout wheel that looks for requests without a response."""
-
-    __slots__ = ("_connection",)
-
-    def __init__(self, connection: RemotingConnection) -> None:
-        self._connection = connection
-
-    def expire(self) -> None:
-        self._connection.expire_requests()

@@ -218,13 +218,12 @@ def _entry(message: Message, kind: MessageType, broker: str, reply: RemotingComm
 
 def _encode_result(message: Message, kind: MessageType, broker: str, reply: RemotingCommand) -> bytes:
     """Return the encoded result entry of a stored message, without its status."""
-    fields = reply.fields
     encoded = _MESSAGE_ID.text(message.system_properties.message_id) + _OFFSET.value(
-        int(fields.get("queueOffset") or 0)
+        int(reply.field("queueOffset") or 0)
     )
     if kind is _TRANSACTION:
-        encoded += _TRANSACTION_ID.text(_transaction_id(message, broker, fields))
-    if handle := fields.get("recallHandle"):
+        encoded += _TRANSACTION_ID.text(_transaction_id(message, broker, reply.fields))
+    if handle := reply.field("recallHandle"):
         encoded += _RECALL_HANDLE.text(handle)
     return encoded
 

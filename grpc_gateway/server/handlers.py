@@ -8,7 +8,7 @@ from grpc_gateway.server.handler_tasks import decompress_and_run, run, start
 from grpc_gateway.server.methods import Method
 from grpc_gateway.server.request_reader import deserialize
 from grpc_gateway.server.server_call import ServerCall
-from grpc_gateway.taskless import Running
+from remoting.taskless import Running
 
 
 def start_unary(call: ServerCall, message: bytes, flag: int = 0) -> None:

@@ -6,7 +6,7 @@ from functools import wraps
 from typing import Any
 
 from grpc_gateway.server.rpc_status import RpcError
-from grpc_gateway.taskless import Running
+from remoting.taskless import Running
 
 # Attribute of a decorated function that holds the undecorated one.
 _PLAIN = "immediate"
@@ -15,7 +15,7 @@ _PLAIN = "immediate"
 def immediate(function: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, Any]]:
     """Decorate a unary handler that is a plain function `([self,] request, context)` and does not block.
 
-    The function returns the response, a future of it, or a running coroutine (`grpc_gateway.taskless`). To end the call
+    The function returns the response, a future of it, or a running coroutine (`remoting.taskless`). To end the call
     with an error, it raises `RpcError`, or its future or coroutine fails with one; it cannot await `context.abort`. Our
     server runs it within the read that completes the request, without a task or another turn of the event loop, and
     cancels the future if the client cancels the call.

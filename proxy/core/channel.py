@@ -82,8 +82,6 @@ class Channel(Protocol):
     # Whether the core reports its requests to observers.
     observed: bool
     closed: bool
-    # Whether the client handles the response code GO_AWAY if its version is recent enough.
-    supports_go_away: bool
     # Whether another channel registers its producer groups at the brokers.
     producers_represented: bool
     # Whether the client signs the requests that brokers receive, if it has credentials. For gRPC they are Gantry's.
@@ -107,6 +105,10 @@ class Channel(Protocol):
     @property
     def peer(self) -> Peer:
         """The client's connection: addresses, listener, TLS."""
+
+    @property
+    def supports_go_away(self) -> bool:
+        """Whether the client handles the response code GO_AWAY if its version is recent enough."""
 
     @property
     def unread_bytes(self) -> int:

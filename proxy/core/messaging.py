@@ -14,7 +14,6 @@ from functools import partial
 from time import monotonic
 from typing import Final
 
-from grpc_gateway.taskless import run_eagerly
 from proxy.core.advertised_listeners import ListenerRoutes
 from proxy.core.backend import Backend
 from proxy.core.channel import Channel
@@ -33,6 +32,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import GoAway, NotPermitted, RemotingError
 from remoting.requests import REQUESTS, RequestSpec
+from remoting.taskless import run_eagerly
 from remoting.tasks import isolated
 
 _log = logging.getLogger("gantry.messaging")

@@ -23,8 +23,15 @@ class RemotingChannel(RemotingConnection):
     """A client's remoting connection with the core's session."""
 
     __slots__ = (
-        *("leave_cause", "observed", "on_protocol_error", "peer", "principal", "producers_represented", "protocol"),
-        *("session", "signs", "supports_go_away"),
+        "leave_cause",
+        "observed",
+        "on_protocol_error",
+        "peer",
+        "principal",
+        "producers_represented",
+        "protocol",
+        "session",
+        "signs",
     )
 
     def __init__(
@@ -40,7 +47,6 @@ class RemotingChannel(RemotingConnection):
         self.peer = peer
         self.protocol: ChannelProtocol = "remoting"
         self.observed = True
-        self.supports_go_away = True
         self.producers_represented = False
         self.leave_cause = "unregistered"
         self.signs = True
@@ -52,6 +58,11 @@ class RemotingChannel(RemotingConnection):
     def on_decode_error(self, error: RemotingError, data: bytes) -> None:
         if self.on_protocol_error is not None:
             self.on_protocol_error(self.peer, str(error), data)
+
+    @property
+    def supports_go_away(self) -> bool:
+        """Whether the client handles the response code GO_AWAY if its version is recent enough."""
+        return True
 
     @property
     def held_request_bytes(self) -> int:
@@ -82,14 +93,6 @@ class BrokerChannel(RemotingChannel):
 
     __slots__ = ()
 
-    def __init__(
-        self,
-        wheel: TimeoutWheel,
-        handler: Handler,
-        on_close: Callable[[RemotingConnection], None],
-        peer: Peer,
-        limits: Limits,
-        turns: FairTurns | None = None,
-    ) -> None:
-        super().__init__(wheel, handler, on_close, peer, limits, turns)
-        self.supports_go_away = False
+    @property
+    def supports_go_away(self) -> bool:
+        return False

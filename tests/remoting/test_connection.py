@@ -139,7 +139,7 @@ async def test_the_response_to_a_forwarded_request_has_the_clients_opaque_and_en
     """Forwarding overwrites the opaque and encoding of the received command."""
     broker = Side()
     client = Side(lambda _, command: broker.connection.request(command, 3.0))
-    broker.connection._opaque = 1000
+    broker.connection._pending._opaque = 1000
     client.receive(peer_request(5, serialize_type=1))
     await run_ready()
     assert [command.opaque for command in broker.transport.take()] == [1000]

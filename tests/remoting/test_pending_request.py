@@ -7,12 +7,12 @@ import pytest
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.connection import _LOOK_SECONDS as LOOK_SECONDS
 from remoting.errors import (
     InvalidRequest,
     RequestTimeout,
 )
 from remoting.frame import MAX_FRAME
+from remoting.pending_requests import _LOOK_SECONDS as LOOK_SECONDS
 from tests.remoting.fake_transport import Side, peer_response, run_ready, send_request
 
 pytestmark = pytest.mark.anyio
@@ -79,7 +79,7 @@ async def test_a_long_poll_of_a_client_that_has_gone_is_not_kept() -> None:
     command = commands.request(RequestCode.PULL_MESSAGE)
     future = side.connection.request(command, 3 * LOOK_SECONDS)
     await run_ready()
-    [pending] = side.connection._pending.values()
+    [pending] = side.connection._pending._requests.values()
     future.cancel()
     side.pass_time(LOOK_SECONDS + 0.2)
     assert (pending.command, pending.future, side.connection.pending) == (None, None, 1)
@@ -136,10 +136,10 @@ async def test_request_completes_the_given_future() -> None:
 
 async def test_opaques_wrap_around_and_skip_those_in_use() -> None:
     side = Side()
-    side.connection._opaque = 2**31 - 1
+    side.connection._pending._opaque = 2**31 - 1
     first, second = send_request(side), send_request(side)
     # 2147483647 and 0 are still in use.
-    side.connection._opaque = 2**31 - 1
+    side.connection._pending._opaque = 2**31 - 1
     third = send_request(side)
     await run_ready()
     assert [command.opaque for command in side.transport.take()] == [2**31 - 1, 0, 1]

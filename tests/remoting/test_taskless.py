@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from grpc_gateway.taskless import run_eagerly
+from remoting.taskless import run_eagerly
 
 pytestmark = pytest.mark.anyio
 
