@@ -2,13 +2,14 @@
 
 import zlib
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Final
 
 from grpc_gateway import validation
 from grpc_gateway.gateway_options import GatewayOptions
 from grpc_gateway.reserved_properties import RESERVED_PROPERTIES
 from grpc_gateway.response_status import Refused
-from protos.apache.rocketmq.v2.definition_pb2 import Code, Encoding, Message, MessageType
+from grpc_gateway.sent_message import SentMessage
+from protos.apache.rocketmq.v2.definition_pb2 import Code, Encoding, MessageType
 from remoting import messages, properties
 from remoting.compression import CompressionType
 from remoting.messages import SysFlag
@@ -18,47 +19,44 @@ _GZIP: Final = Encoding.GZIP
 _TRANSACTION: Final = MessageType.TRANSACTION
 # For every message: reading a member from its enum is slow.
 _NORMAL: Final = properties.MessageType.NORMAL
+_FIFO: Final = properties.MessageType.FIFO
 _TRANSACTIONAL: Final = properties.MessageType.TRANSACTION
 _PREPARED: Final = int(SysFlag.TRANSACTION_PREPARED)
 # zlib's window bits for the gzip format.
 _GZIP_WINDOW_BITS: Final = 31
 
 
-def message_type(message: Message) -> properties.MessageType:
+def message_type(message: SentMessage) -> properties.MessageType:
     """Return the type of a message from its system properties.
 
     The client's `message_type` is used for transactions only.
     """
-    system = message.system_properties
-    if system.message_type == _TRANSACTION:
-        return properties.MessageType.TRANSACTION
-    if system.HasField("delivery_timestamp"):
+    if message.message_type == _TRANSACTION:
+        return _TRANSACTIONAL
+    if message.delivery_timestamp is not None:
         return properties.MessageType.DELAY
-    if system.lite_topic:
+    if message.lite_topic:
         return properties.MessageType.LITE
-    if system.message_group:
-        return properties.MessageType.FIFO
-    if system.HasField("priority"):
+    if message.message_group:
+        return _FIFO
+    if message.priority is not None:
         return properties.MessageType.PRIORITY
     return _NORMAL
 
 
-def encode_properties(message: Message, kind: properties.MessageType, now: float, options: GatewayOptions) -> str:
+def encode_properties(message: SentMessage, kind: properties.MessageType, now: float, options: GatewayOptions) -> str:
     """Return the property string that a message is stored with. Raises Refused.
 
     now: seconds since 1970.
     """
-    # Local variables, since each access to a field builds its value again.
-    system = message.system_properties
-    # A slice, since iteration of a repeated field is slow.
-    user, tag, keys, message_id = message.user_properties, system.tag, system.keys[:], system.message_id
-    group, context, host = system.message_group, system.trace_context, system.born_host
+    user, tag, keys, message_id = message.user_properties, message.tag, message.keys, message.message_id
+    group, context, host = message.message_group, message.trace_context, message.born_host
     pairs: list[str] = []
     # The texts whose size is limited together: names and values of the user properties, tag and keys.
     limited = _user_texts(user, pairs, options) if user else []
     limited += (tag, *keys)
     text = "".join(limited)
-    if not (text.isprintable() and message_id.isprintable() and (context + host).isprintable()):
+    if not f"{text}{message_id}{context}{host}".isprintable():
         _check_controls(user, (("message id", message_id), ("trace_context", context), ("born_host", host)))
     if tag:
         validation.tag(tag)
@@ -87,7 +85,7 @@ def encode_properties(message: Message, kind: properties.MessageType, now: float
     return "".join(pairs)
 
 
-def encode_body(message: Message, options: GatewayOptions) -> tuple[bytes, int]:
+def encode_body(message: SentMessage, options: GatewayOptions) -> tuple[bytes, int]:
     """Return the body as it is stored, and its bits of the sys flag. Raises Refused.
 
     A gzip body is converted to zlib: RocketMQ has no gzip codec, and remoting consumers would read gzip as zlib. A body
@@ -98,7 +96,7 @@ def encode_body(message: Message, options: GatewayOptions) -> tuple[bytes, int]:
         raise Refused(Code.MESSAGE_BODY_EMPTY, "message body cannot be empty")
     if len(body) > options.max_body:
         raise Refused(Code.MESSAGE_BODY_TOO_LARGE, f"message body cannot exceed the max {options.max_body}")
-    if message.system_properties.body_encoding != _GZIP:
+    if message.body_encoding != _GZIP:
         return body, 0
     plain = _gunzip(body, options.max_body)
     return (body, 0) if plain is None else messages.compress(plain, CompressionType.ZLIB)
@@ -126,16 +124,14 @@ def _gunzip(body: bytes, max_size: int) -> bytes | None:
     return plain if codec.eof else None
 
 
-def _user_texts(user: Any, pairs: list[str], options: GatewayOptions) -> list[str]:
+def _user_texts(user: dict[str, str], pairs: list[str], options: GatewayOptions) -> list[str]:
     """Return the names and values of the user properties, and add their encoding to `pairs`."""
     if len(user) > options.max_property_count:
         raise Refused(
             Code.MESSAGE_PROPERTIES_TOO_LARGE, f"too many user properties, max is {options.max_property_count}"
         )
     texts: list[str] = []
-    # Not `items()`: the container's view is slow.
-    for name in user:
-        value = user[name]
+    for name, value in user.items():
         if not name:
             raise Refused(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, "the name of a user property must not be empty")
         if name in RESERVED_PROPERTIES:
@@ -147,11 +143,11 @@ def _user_texts(user: Any, pairs: list[str], options: GatewayOptions) -> list[st
     return texts
 
 
-def _check_controls(user: Any, others: Iterable[tuple[str, str]]) -> None:
+def _check_controls(user: dict[str, str], others: Iterable[tuple[str, str]]) -> None:
     """Reject control characters in the user properties and in the other named texts."""
-    for name in user:
+    for name, value in user.items():
         _check_characters("the key of property", name)
-        _check_characters("the value of property", user[name])
+        _check_characters("the value of property", value)
     for field, text in others:
         code = Code.ILLEGAL_MESSAGE_ID if field == "message id" else Code.ILLEGAL_MESSAGE_PROPERTY_KEY
         _check_characters(field, text, code)
@@ -165,16 +161,15 @@ def _check_characters(field: str, text: str, code: Code = Code.ILLEGAL_MESSAGE_P
 # Properties of the message types.
 
 
-def _transaction_properties(message: Message, now: float, options: GatewayOptions) -> list[str]:
+def _transaction_properties(message: SentMessage, now: float, options: GatewayOptions) -> list[str]:
     # Transaction checks go to a producer of the group that the half message names. gRPC producers have no group, so
     # the topic is their group (as in the official proxy).
     pairs = [
         f"{properties.TRANSACTION_PREPARED}\x01true\x02",
-        f"{properties.PRODUCER_GROUP}\x01{message.topic.name}\x02",
+        f"{properties.PRODUCER_GROUP}\x01{message.topic}\x02",
     ]
-    system = message.system_properties
-    if system.HasField("orphaned_transaction_recovery_duration"):
-        seconds = system.orphaned_transaction_recovery_duration.seconds
+    seconds = message.recovery_seconds
+    if seconds is not None:
         if seconds > options.recovery_limit:
             raise Refused(
                 Code.BAD_REQUEST,
@@ -187,8 +182,9 @@ def _transaction_properties(message: Message, now: float, options: GatewayOption
     return pairs
 
 
-def _delay_properties(message: Message, now: float, options: GatewayOptions) -> list[str]:
-    due = validation.milliseconds(message.system_properties.delivery_timestamp)
+def _delay_properties(message: SentMessage, now: float, options: GatewayOptions) -> list[str]:
+    due = message.delivery_timestamp
+    assert due is not None
     if due > (now + options.max_delay) * 1000:
         raise Refused(
             Code.ILLEGAL_DELIVERY_TIME,
@@ -197,19 +193,20 @@ def _delay_properties(message: Message, now: float, options: GatewayOptions) -> 
     return [f"{properties.TIMER_DELIVER_MS}\x01{max(due, 1)}\x02"]
 
 
-def _lite_properties(message: Message, now: float, options: GatewayOptions) -> list[str]:
-    name = validation.lite_topic(message.system_properties.lite_topic, options)
+def _lite_properties(message: SentMessage, now: float, options: GatewayOptions) -> list[str]:
+    name = validation.lite_topic(message.lite_topic, options)
     return [f"{properties.LITE_TOPIC}\x01{name}\x02"]
 
 
-def _priority_properties(message: Message, now: float, options: GatewayOptions) -> list[str]:
-    priority = message.system_properties.priority
+def _priority_properties(message: SentMessage, now: float, options: GatewayOptions) -> list[str]:
+    priority = message.priority
+    assert priority is not None
     if priority < 0:
         raise Refused(Code.BAD_REQUEST, f"priority must not be negative: {priority}")
     return [f"{properties.PRIORITY}\x01{priority}\x02"]
 
 
-_TYPE_PROPERTIES: Final[dict[properties.MessageType, Callable[[Message, float, GatewayOptions], list[str]]]] = {
+_TYPE_PROPERTIES: Final[dict[properties.MessageType, Callable[[SentMessage, float, GatewayOptions], list[str]]]] = {
     properties.MessageType.TRANSACTION: _transaction_properties,
     properties.MessageType.DELAY: _delay_properties,
     properties.MessageType.LITE: _lite_properties,

@@ -14,6 +14,7 @@ from grpc_gateway.clients.rpc import Rpc, Write
 from grpc_gateway.consuming.receipt_handle import ReceiptHandle
 from grpc_gateway.response_status import Refused
 from grpc_gateway.unary import parsed
+from grpc_gateway.wire_decoding import as_message
 from protos.apache.rocketmq.v2 import service_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Message, MessageType
 from remoting import message_trace
@@ -61,6 +62,7 @@ class MessageTrace:
         """Return a function that serves a SendMessage, and records its messages."""
 
         async def traced(rpc: Rpc, request: pb.SendMessageRequest) -> pb.SendMessageResponse:
+            request = as_message(request)
             start = time.time()
             try:
                 response: pb.SendMessageResponse = parsed(pb.SendMessageResponse, await send(rpc, request))
@@ -132,6 +134,7 @@ class MessageTrace:
         """Return a function that serves an AckMessage, and records the messages acknowledged."""
 
         async def traced(rpc: Rpc, request: pb.AckMessageRequest) -> pb.AckMessageResponse:
+            request = as_message(request)
             response: pb.AckMessageResponse = parsed(pb.AckMessageResponse, await ack(rpc, request))
             for entry in response.entries:
                 if entry.status.code == Code.OK:

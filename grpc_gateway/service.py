@@ -11,6 +11,7 @@ from grpc_gateway.clients.client_lifecycle import ClientLifecycle
 from grpc_gateway.clients.client_table import ClientTable
 from grpc_gateway.clients.rpc import Observer, Rpc
 from grpc_gateway.clients.telemetry import Telemetry
+from grpc_gateway.consuming.ack_request import read_ack_request
 from grpc_gateway.consuming.ack_service import AckService
 from grpc_gateway.consuming.broker_clocks import BrokerClocks
 from grpc_gateway.consuming.lite_subscriptions import LiteSubscriptionService
@@ -25,7 +26,8 @@ from grpc_gateway.producing.recall_service import RecallService
 from grpc_gateway.producing.send_service import SendService
 from grpc_gateway.producing.transaction_service import TransactionService
 from grpc_gateway.route_service import RouteService
-from grpc_gateway.server import immediate
+from grpc_gateway.sent_message import read_send_request
+from grpc_gateway.server import immediate, read_by
 from grpc_gateway.streaming import StreamingRpcs
 from grpc_gateway.unary import UnaryRpcs
 from protos.apache.rocketmq.v2 import service_pb2 as pb
@@ -88,6 +90,7 @@ class MessagingService(MessagingServiceServicer):
     # functions.
 
     @immediate
+    @read_by(read_send_request)
     def SendMessage(
         self, request: pb.SendMessageRequest, context: Any
     ) -> "pb.SendMessageResponse | Running[pb.SendMessageResponse]":
@@ -116,6 +119,7 @@ class MessagingService(MessagingServiceServicer):
         await self._streams.run("ReceiveMessage", pb.ReceiveMessageResponse, self._receive, request, context)
 
     @immediate
+    @read_by(read_ack_request)
     def AckMessage(
         self, request: pb.AckMessageRequest, context: Any
     ) -> "pb.AckMessageResponse | Running[pb.AckMessageResponse]":

@@ -11,6 +11,7 @@ from grpc_gateway.clients.rpc import Observer, Rpc, anonymous_rpc
 from grpc_gateway.name_mapping import NameMapping
 from grpc_gateway.permissions import RPC_PERMISSIONS, Guard, Unauthorized
 from grpc_gateway.response_status import Refused, status_from_error
+from grpc_gateway.wire_decoding import as_message
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from remoting.errors import RemotingError
 
@@ -56,9 +57,10 @@ class UnaryRpcs(Rpcs):
             client = rpc.client
             name_mapping = client.name_mapping
             if name_mapping is not None:
+                request = as_message(request)
                 name_mapping.map_request(request)
             if self._guard is not None:
-                check(self._guard, name, rpc, request)
+                check(self._guard, name, rpc, as_message(request))
             if client.paused and name not in _NEVER_PAUSED:
                 await client.wait_until_resumed()
             response: Any = await work(rpc, request)
@@ -75,7 +77,10 @@ class UnaryRpcs(Rpcs):
             response = parsed(kind, response)
         if name_mapping is not None:
             name_mapping.map_response(response)
-        self._observe(name, rpc or anonymous_rpc(context), request, code, started)
+        if rpc is None:
+            rpc = anonymous_rpc(context)
+        # The observer reads the request unless the work has noted its facts.
+        self._observe(name, rpc, as_message(request) if rpc.topic is None else request, code, started)
         result: _Response = response
         return result
 

@@ -40,7 +40,11 @@ _MAX_CACHED: Final = 10_000
 
 def topic(resource: Resource) -> str:
     """Return the name of a topic. Raises Refused (ILLEGAL_TOPIC)."""
-    name = resource.name
+    return topic_name(resource.name)
+
+
+def topic_name(name: str) -> str:
+    """Return the name of a topic. Raises Refused (ILLEGAL_TOPIC)."""
     if name not in _valid_topics:
         _check_topic(name)
         _cache(_valid_topics, name)
@@ -49,7 +53,11 @@ def topic(resource: Resource) -> str:
 
 def group(resource: Resource) -> str:
     """Return the name of a consumer group. Raises Refused (ILLEGAL_CONSUMER_GROUP)."""
-    name = resource.name
+    return group_name(resource.name)
+
+
+def group_name(name: str) -> str:
+    """Return the name of a consumer group. Raises Refused (ILLEGAL_CONSUMER_GROUP)."""
     if name not in _valid_groups:
         _check_group(name)
         _cache(_valid_groups, name)

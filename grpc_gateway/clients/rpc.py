@@ -73,19 +73,31 @@ class Rpc:
 
         broker, queue: target, for the statistics; -1 for a command about no single queue.
         """
+        return self.wait_for(self.dispatch(core, command), broker, queue)
+
+    def dispatch(self, core: Core, command: RemotingCommand) -> "asyncio.Future[RemotingCommand]":
+        """Give a command to the core and return the future of its reply, for `wait_for`. Raises RemotingError."""
         reply = dispatch(core, self.client, command)
         self.trace_id = command.trace_id
-        return self.wait_for(reply, broker, queue)
+        return reply
 
     async def wait_for(self, reply: "asyncio.Future[RemotingCommand]", broker: str, queue: int = -1) -> RemotingCommand:
         """Return the reply to a command that the core already has. Raises RemotingError."""
-        self.broker = broker
-        self.queue = queue if queue >= 0 else None
+        self.note_target(broker, queue)
         started = time.monotonic()
         try:
             return await reply
         finally:
-            self.broker_seconds = (self.broker_seconds or 0.0) + time.monotonic() - started
+            self.note_wait(started)
+
+    def note_target(self, broker: str, queue: int) -> None:
+        """Note the broker and the queue of a command, -1 for none, that has been given to the core."""
+        self.broker = broker
+        self.queue = queue if queue >= 0 else None
+
+    def note_wait(self, started: float) -> None:
+        """Note the end of a command that was given to the core at the time `started`."""
+        self.broker_seconds = (self.broker_seconds or 0.0) + time.monotonic() - started
 
     def count_delivery(self, size: int, attempt: int) -> None:
         """Count a message with a body of `size` bytes that is sent with the response."""

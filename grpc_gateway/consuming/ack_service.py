@@ -10,6 +10,7 @@ from typing import Final
 from grpc_gateway import validation
 from grpc_gateway.clients.rpc import Rpc
 from grpc_gateway.consuming import settlement_commands
+from grpc_gateway.consuming.ack_request import AckEntry, AckRequest, ack_entry
 from grpc_gateway.consuming.broker_clocks import BrokerClocks
 from grpc_gateway.consuming.receipt_handle import ReceiptHandle
 from grpc_gateway.consuming.recent_acks import RecentAcks
@@ -21,7 +22,6 @@ from grpc_gateway.response_status import OK, Refused, combined_status
 from grpc_gateway.wire_encoding import LengthDelimited
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Status
 from protos.apache.rocketmq.v2.service_pb2 import (
-    AckMessageEntry,
     AckMessageRequest,
     AckMessageResponse,
     AckMessageResultEntry,
@@ -64,7 +64,7 @@ class _Acknowledgement:
         self.status = OK
 
 
-def _acknowledged(entry: AckMessageEntry) -> bytes:
+def _acknowledged(entry: AckEntry) -> bytes:
     """Return the serialized response to an acknowledgement that has succeeded."""
     result = _MESSAGE_ID.text(entry.message_id) + _RECEIPT_HANDLE.text(entry.receipt_handle) + _ENTRY_OK
     return _STATUS_OK + _ENTRIES.message(result)
@@ -80,13 +80,18 @@ class AckService:
         self._clocks = clocks
         self._acknowledged = RecentAcks()
 
-    async def ack(self, rpc: Rpc, request: AckMessageRequest) -> AckMessageResponse | bytes:
+    async def ack(self, rpc: Rpc, request: AckRequest | AckMessageRequest) -> AckMessageResponse | bytes:
         """Acknowledge deliveries, with a status for each. Return a response, or a serialized one. Raises Refused."""
-        topic, group = validation.topic(request.topic), validation.group(request.group)
+        if isinstance(request, AckRequest):
+            topic, group = validation.topic_name(request.topic), validation.group_name(request.group)
+            entries = [request.entry]
+        else:
+            topic, group = validation.topic(request.topic), validation.group(request.group)
+            count = len(request.entries)
+            if count > _MAX_ENTRIES:
+                raise Refused(Code.BAD_REQUEST, f"the request has {count} entries; the maximum is {_MAX_ENTRIES}")
+            entries = [ack_entry(entry) for entry in request.entries]
         rpc.topic, rpc.group = topic, group
-        entries = request.entries
-        if len(entries) > _MAX_ENTRIES:
-            raise Refused(Code.BAD_REQUEST, f"the request has {len(entries)} entries; the maximum is {_MAX_ENTRIES}")
         if len(entries) == 1:
             entry = entries[0]
             status = await self._ack_one(rpc, group, topic, entry)
@@ -105,7 +110,7 @@ class AckService:
             ],
         )
 
-    async def _ack_one(self, rpc: Rpc, group: str, topic: str, entry: AckMessageEntry) -> Status:
+    async def _ack_one(self, rpc: Rpc, group: str, topic: str, entry: AckEntry) -> Status:
         try:
             item = await self._acknowledgement(group, entry)
         except Refused as error:
@@ -113,7 +118,7 @@ class AckService:
         await self._send(rpc, group, topic, [item], _ack_command(group, topic, item))
         return item.status
 
-    async def _ack_many(self, rpc: Rpc, group: str, topic: str, entries: Sequence[AckMessageEntry]) -> list[Status]:
+    async def _ack_many(self, rpc: Rpc, group: str, topic: str, entries: Sequence[AckEntry]) -> list[Status]:
         results: list[_Acknowledgement | Status] = []
         try:
             for entry in entries:
@@ -248,11 +253,11 @@ class AckService:
     # Common to all settlements.
 
     def _lite_topic(
-        self, request: AckMessageEntry | ChangeInvisibleDurationRequest | ForwardMessageToDeadLetterQueueRequest
+        self, request: AckEntry | ChangeInvisibleDurationRequest | ForwardMessageToDeadLetterQueueRequest
     ) -> str:
         return validation.lite_topic(request.lite_topic, self._options) if request.lite_topic else ""
 
-    async def _acknowledgement(self, group: str, entry: AckMessageEntry) -> _Acknowledgement:
+    async def _acknowledgement(self, group: str, entry: AckEntry) -> _Acknowledgement:
         """Return the acknowledgement of an entry. Raises Refused."""
         handle = ReceiptHandle.parse(entry.receipt_handle)
         return _Acknowledgement(self._lite_topic(entry), handle, await self._claim_newest(group, handle))

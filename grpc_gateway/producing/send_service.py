@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, Final
 
 from grpc_gateway import validation
@@ -14,6 +14,7 @@ from grpc_gateway.message_encoding import encode_body, encode_properties, messag
 from grpc_gateway.producing import queue_selection
 from grpc_gateway.producing.unresponsive_brokers import UnresponsiveBrokers
 from grpc_gateway.response_status import OK, Refused, combined_status, status_from_error, status_from_reply
+from grpc_gateway.sent_message import SendRequest, SentMessage, sent_message
 from grpc_gateway.transaction_id import TransactionId
 from grpc_gateway.wire_encoding import LengthDelimited, Varint
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Message
@@ -58,11 +59,15 @@ class SendService:
         self._round_robin = queue_selection.RoundRobin()
         self._unresponsive = UnresponsiveBrokers()
 
-    async def send(self, rpc: Rpc, request: SendMessageRequest) -> SendMessageResponse | bytes:
+    def send(
+        self, rpc: Rpc, request: SendRequest | SendMessageRequest
+    ) -> Coroutine[Any, Any, SendMessageResponse | bytes]:
         """Store the messages, and return an entry for each in the same order, in a response or a serialized one.
 
-        Raises Refused, RemotingError.
+        Raises Refused, RemotingError, now or when the coroutine runs.
         """
+        if isinstance(request, SendRequest):
+            return self._send_one(rpc, request.message)
         messages = request.messages
         if not messages:
             raise Refused(Code.MESSAGE_CORRUPTED, "no message to send")
@@ -70,6 +75,29 @@ class SendService:
             raise Refused(
                 Code.MESSAGE_BODY_TOO_LARGE, f"the request has {len(messages)} messages; the maximum is {_MAX_MESSAGES}"
             )
+        if len(messages) == 1:
+            return self._send_one(rpc, sent_message(messages[0]))
+        return self._send_many(rpc, messages)
+
+    async def _send_one(self, rpc: Rpc, message: SentMessage) -> SendMessageResponse | bytes:
+        topic = validation.topic_name(message.topic)
+        accepted_type = self._known_type(topic)
+        if accepted_type is None:
+            accepted_type = (await self._core.topic(topic)).message_type
+        route = self._core.cached_route(topic) or await self._core.route(topic)
+        rpc.client.record_publication(topic)
+        command, kind = self._command(message, topic, accepted_type)
+        if message.delivery_timestamp is None:
+            rpc.topic, rpc.bytes_in = topic, len(message.body)
+            rpc.key = (message.keys[0] if message.keys else "") or message.message_group or None
+        broker, reply = await self._store(rpc, route, message.message_group, command)
+        rpc.messages = 1
+        if reply.code == _SUCCESS:
+            return _STATUS_OK + _ENTRIES.message(_ENTRY_OK + _encode_result(message, kind, broker, reply))
+        entry = _entry(message, kind, broker, reply)
+        return SendMessageResponse(status=entry.status, entries=[entry])
+
+    async def _send_many(self, rpc: Rpc, messages: Sequence[Message]) -> SendMessageResponse:
         first = messages[0]
         topic = validation.topic(first.topic)
         accepted_type = self._known_type(topic)
@@ -77,26 +105,14 @@ class SendService:
             accepted_type = (await self._core.topic(topic)).message_type
         route = self._core.cached_route(topic) or await self._core.route(topic)
         rpc.client.record_publication(topic)
-        if len(messages) == 1:
-            # Kept to the end: Protobuf makes the object of a field anew once nothing refers to it.
-            system = first.system_properties
-            keys = system.keys
-            command, kind = self._command(first, topic, accepted_type)
-            if not system.HasField("delivery_timestamp"):
-                rpc.topic, rpc.bytes_in = topic, len(first.body)
-                rpc.key = (keys[0] if keys else "") or system.message_group or None
-            broker, reply = await self._store(rpc, route, system.message_group, command)
-            rpc.messages = 1
-            if reply.code == _SUCCESS:
-                return _STATUS_OK + _ENTRIES.message(_ENTRY_OK + _encode_result(first, kind, broker, reply))
-            entry = _entry(first, kind, broker, reply)
-            return SendMessageResponse(status=entry.status, entries=[entry])
         if any(message.topic != first.topic for message in messages):
             raise Refused(Code.MESSAGE_CORRUPTED, "topic in message is not same")
         # Encode all messages before the first is sent, so that an invalid one rejects the whole request.
-        prepared = []
-        for message in messages:
-            prepared.append((message, *self._command(message, topic, accepted_type)))
+        prepared: list[tuple[SentMessage, RemotingCommand, MessageType]] = []
+        for each in messages:
+            message = sent_message(each)
+            command, kind = self._command(message, topic, accepted_type)
+            prepared.append((message, command, kind))
             # Yield to the event loop, since compression of a body takes time.
             await asyncio.sleep(0)
         entries = await self._store_all(rpc, route, prepared)
@@ -110,7 +126,9 @@ class SendService:
         config = self._core.cached_topic(topic)
         return None if config is None else config.message_type
 
-    def _command(self, message: Message, topic: str, accepted_type: MessageType) -> tuple[RemotingCommand, MessageType]:
+    def _command(
+        self, message: SentMessage, topic: str, accepted_type: MessageType
+    ) -> tuple[RemotingCommand, MessageType]:
         """Return the command that stores a message, without its queue, and the message type. Raises Refused."""
         kind = message_type(message)
         if accepted_type is not kind and accepted_type not in _ANY_TYPE:
@@ -120,7 +138,7 @@ class SendService:
             )
         now = time.time()
         body, body_flag = encode_body(message, self._options)
-        born_timestamp = validation.milliseconds(message.system_properties.born_timestamp)
+        born_timestamp = message.born_timestamp
         fields = send_message.send_fields(
             producer_group=topic,
             topic=topic,
@@ -131,7 +149,7 @@ class SendService:
         return commands.request(_SEND, fields, body), kind
 
     async def _store_all(
-        self, rpc: Rpc, route: TopicRoute, prepared: list[tuple[Message, RemotingCommand, MessageType]]
+        self, rpc: Rpc, route: TopicRoute, prepared: list[tuple[SentMessage, RemotingCommand, MessageType]]
     ) -> list[SendResultEntry]:
         """Store messages concurrently, but those of one message group one after the other."""
         entries = [SendResultEntry() for _ in prepared]
@@ -140,8 +158,7 @@ class SendService:
             for index in indexes:
                 message, command, kind = prepared[index]
                 try:
-                    group = message.system_properties.message_group
-                    broker, reply = await self._store(rpc, route, group, command)
+                    broker, reply = await self._store(rpc, route, message.message_group, command)
                     entries[index] = _entry(message, kind, broker, reply)
                 except (Refused, RemotingError) as error:
                     entries[index] = SendResultEntry(status=status_from_error(error))
@@ -149,7 +166,7 @@ class SendService:
         # By message group; a message without a group is a sequence of its own.
         sequences: defaultdict[object, list[int]] = defaultdict(list)
         for index, (message, _, _) in enumerate(prepared):
-            sequences[message.system_properties.message_group or index].append(index)
+            sequences[message.message_group or index].append(index)
         await asyncio.gather(*map(store_in_order, sequences.values()))
         return entries
 
@@ -167,7 +184,11 @@ class SendService:
                 # At once, so that the answer comes before the client's deadline.
                 text = f"the broker {broker} does not answer, and has the queue of the message group"
                 raise Refused(Code.HA_NOT_AVAILABLE, text)
-            return broker, await self._request(rpc, command, broker, queue_id)
+            started = time.monotonic()
+            try:
+                return broker, await self._dispatch(rpc, command, broker, queue_id)
+            finally:
+                rpc.note_wait(started)
         unresponsive, hung = self._unresponsive, self._core.unresponsive_brokers()
         unreachable: frozenset[str] = frozenset()
         while True:
@@ -175,9 +196,10 @@ class SendService:
             broker, queue_id = self._round_robin.next(route, avoided)
             if unresponsive:
                 unresponsive.note_attempt(broker)
-            begin = unresponsive.clock()
+            # As `Rpc.wait_for`, without another coroutine.
+            begin, started = unresponsive.clock(), time.monotonic()
             try:
-                reply = await self._request(rpc, command, broker, queue_id)
+                reply = await self._dispatch(rpc, command, broker, queue_id)
             except ConnectionLost:
                 unresponsive.note_failure(broker, begin)
                 # The message may have been stored.
@@ -192,23 +214,27 @@ class SendService:
                 # The client's deadline may come before the timeout of the request.
                 unresponsive.note_failure(broker, begin)
                 raise
+            finally:
+                rpc.note_wait(started)
             if unresponsive:
                 unresponsive.note_answer(broker)
             return broker, reply
 
-    def _request(
+    def _dispatch(
         self, rpc: Rpc, command: RemotingCommand, broker: str, queue_id: int
-    ) -> Coroutine[Any, Any, RemotingCommand]:
+    ) -> "asyncio.Future[RemotingCommand]":
         command.fields[send_message.V2.queue_id] = str(queue_id)
         command.fields[send_message.V2.broker] = broker
-        return rpc.request(self._core, command, broker, queue_id)
+        reply = rpc.dispatch(self._core, command)
+        rpc.note_target(broker, queue_id)
+        return reply
 
 
 _UNSPECIFIED: Final = MessageType.UNSPECIFIED
 _ANY_TYPE: Final = (_UNSPECIFIED, MessageType.MIXED)
 
 
-def _entry(message: Message, kind: MessageType, broker: str, reply: RemotingCommand) -> SendResultEntry:
+def _entry(message: SentMessage, kind: MessageType, broker: str, reply: RemotingCommand) -> SendResultEntry:
     """Return the result entry of one message."""
     entry = SendResultEntry(status=OK if reply.code == _SUCCESS else status_from_reply(reply))
     if reply.code in STORED:
@@ -216,11 +242,9 @@ def _entry(message: Message, kind: MessageType, broker: str, reply: RemotingComm
     return entry
 
 
-def _encode_result(message: Message, kind: MessageType, broker: str, reply: RemotingCommand) -> bytes:
+def _encode_result(message: SentMessage, kind: MessageType, broker: str, reply: RemotingCommand) -> bytes:
     """Return the encoded result entry of a stored message, without its status."""
-    encoded = _MESSAGE_ID.text(message.system_properties.message_id) + _OFFSET.value(
-        int(reply.field("queueOffset") or 0)
-    )
+    encoded = _MESSAGE_ID.text(message.message_id) + _OFFSET.value(int(reply.field("queueOffset") or 0))
     if kind is _TRANSACTION:
         encoded += _TRANSACTION_ID.text(_transaction_id(message, broker, reply.fields))
     if handle := reply.field("recallHandle"):
@@ -228,11 +252,11 @@ def _encode_result(message: Message, kind: MessageType, broker: str, reply: Remo
     return encoded
 
 
-def _transaction_id(message: Message, broker: str, fields: dict[str, str]) -> str:
+def _transaction_id(message: SentMessage, broker: str, fields: dict[str, str]) -> str:
     try:
         commit_log_offset = OffsetMessageId.parse(fields.get("msgId", "")).offset
     except BodyError:
         # The message is stored, and the broker checks the transaction later.
         return ""
-    message_id = fields.get("transactionId") or message.system_properties.message_id
+    message_id = fields.get("transactionId") or message.message_id
     return str(TransactionId(broker, int(fields.get("queueOffset") or 0), commit_log_offset, message_id))

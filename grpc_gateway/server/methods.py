@@ -9,7 +9,7 @@ import grpc
 from grpc_gateway.server.metadata import Metadatum
 from grpc_gateway.server.request import Request
 from grpc_gateway.server.rpc_status import NUMBERS
-from grpc_gateway.server.unary_fast_path import plain
+from grpc_gateway.server.unary_fast_path import plain, reader_of
 
 # Generic handlers may create a new method handler for each call.
 _MAX_GENERIC_METHODS = 1024
@@ -61,6 +61,8 @@ class Method:
         self.taskless: Callable[..., Any] | None = None
         if not self.request_streaming and not self.response_streaming:
             self.taskless = plain(behaviour)
+        if self.taskless is not None:
+            self.deserialize = reader_of(self.taskless) or self.deserialize
         self.generating = _matches(behaviour, inspect.isasyncgenfunction)
         if not self.generating and not _matches(behaviour, inspect.iscoroutinefunction):
             behaviour = _as_coroutine_function(behaviour, self.response_streaming)

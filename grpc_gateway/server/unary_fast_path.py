@@ -8,8 +8,9 @@ from typing import Any
 from grpc_gateway.server.rpc_status import RpcError
 from remoting.taskless import Running
 
-# Attribute of a decorated function that holds the undecorated one.
+# Attribute of a decorated function that holds the undecorated one, and of that one its own deserializer.
 _PLAIN = "immediate"
+_READER = "reader"
 
 
 def immediate(function: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, Any]]:
@@ -32,6 +33,25 @@ def immediate(function: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any,
 
     setattr(handle, _PLAIN, function)
     return handle
+
+
+def read_by(reader: Callable[[bytes], Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorate a function below `immediate`: our server deserializes its requests with `reader`.
+
+    Other servers use the registered deserializer, so the function has to accept both forms of a request.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        setattr(function, _READER, reader)
+        return function
+
+    return decorate
+
+
+def reader_of(function: Callable[..., Any]) -> Callable[[bytes], Any] | None:
+    """Return the deserializer of an undecorated `immediate` handler, or None for the registered one."""
+    reader: Callable[[bytes], Any] | None = getattr(function, _READER, None)
+    return reader
 
 
 def plain(behaviour: Callable[..., Any]) -> Callable[..., Any] | None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from grpc_gateway import message_encoding
 from grpc_gateway.gateway_options import GatewayOptions
 from grpc_gateway.response_status import Refused
+from grpc_gateway.sent_message import SentMessage, sent_message
 from protos.apache.rocketmq.v2.definition_pb2 import (
     Code,
     Encoding,
@@ -28,17 +29,19 @@ BEYOND_MAX_DELAY = Timestamp(seconds=1_700_090_000)
 
 def make_message(
     system: SystemProperties | None = None, body: bytes = b"hello", user: dict[str, str] | None = None
-) -> Message:
+) -> SentMessage:
     system = SystemProperties() if system is None else system
     system.message_id = system.message_id or "01AB"
-    return Message(topic=Resource(name="orders"), system_properties=system, user_properties=user, body=body)
+    return sent_message(
+        Message(topic=Resource(name="orders"), system_properties=system, user_properties=user, body=body)
+    )
 
 
-def gzip_message(body: bytes) -> Message:
+def gzip_message(body: bytes) -> SentMessage:
     return make_message(SystemProperties(body_encoding=Encoding.GZIP), body)
 
 
-def encoded_properties(message: Message) -> dict[str, str]:
+def encoded_properties(message: SentMessage) -> dict[str, str]:
     return properties.decode(
         message_encoding.encode_properties(message, message_encoding.message_type(message), NOW, OPTIONS)
     )
@@ -111,7 +114,7 @@ def test_system_properties_are_encoded_as_stored_properties(system: SystemProper
         ),
     ],
 )
-def test_invalid_message_is_rejected(message: Message, code: int) -> None:
+def test_invalid_message_is_rejected(message: SentMessage, code: int) -> None:
     with pytest.raises(Refused) as refused:
         encoded_properties(message)
     assert refused.value.code == code
@@ -166,7 +169,7 @@ def test_size_of_properties_counts_names_and_values_only() -> None:
         ),
     ],
 )
-def test_invalid_body_is_rejected(message: Message, code: int) -> None:
+def test_invalid_body_is_rejected(message: SentMessage, code: int) -> None:
     with pytest.raises(Refused) as refused:
         message_encoding.encode_body(message, OPTIONS)
     assert refused.value.code == code

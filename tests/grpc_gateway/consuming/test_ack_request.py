@@ -1,0 +1,89 @@
+from typing import Any
+
+import pytest
+from google.protobuf.message import DecodeError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from grpc_gateway.consuming.ack_request import AckRequest, ack_entry, read_ack_request
+from protos.apache.rocketmq.v2.definition_pb2 import Resource
+from protos.apache.rocketmq.v2.service_pb2 import AckMessageEntry, AckMessageRequest
+
+TEXT = st.text(max_size=20)
+RESOURCES = st.none() | st.builds(Resource, resource_namespace=TEXT, name=TEXT)
+ENTRIES = st.builds(AckMessageEntry, message_id=TEXT, receipt_handle=TEXT, lite_topic=st.none() | TEXT)
+REQUESTS = st.builds(AckMessageRequest, group=RESOURCES, topic=RESOURCES, entries=st.lists(ENTRIES, max_size=2))
+
+
+def request(*entries: AckMessageEntry, **names: Any) -> AckMessageRequest:
+    names = {"group": Resource(name="group"), "topic": Resource(name="topic"), **names}
+    return AckMessageRequest(entries=entries, **names)
+
+
+ONE = AckMessageEntry(message_id="01AB", receipt_handle="0 1 2 3 0 broker-a 1 5 1000" + " " * 120)
+LITE = AckMessageEntry(message_id="01AB", receipt_handle="é中", lite_topic="lite")
+
+
+def facts(entry: Any) -> tuple[str, str, str]:
+    return entry.message_id, entry.receipt_handle, entry.lite_topic
+
+
+def assert_read_as_protobuf_does(data: bytes) -> None:
+    """Check that protobuf has read the bytes, or would read the same."""
+    try:
+        read = read_ack_request(data)
+    except DecodeError:
+        with pytest.raises(DecodeError):
+            AckMessageRequest.FromString(data)
+        return
+    expected = AckMessageRequest.FromString(data)
+    if isinstance(read, AckRequest):
+        assert (read.group, read.topic) == (expected.group.name, expected.topic.name)
+        [entry] = expected.entries
+        assert facts(read.entry) == facts(ack_entry(entry)) == facts(entry)
+        assert read.parsed() == expected
+    else:
+        assert read == expected
+
+
+@pytest.mark.parametrize("entry", [ONE, LITE])
+def test_an_acknowledgement_is_read_without_protobuf(entry: AckMessageEntry) -> None:
+    data = request(entry).SerializeToString()
+    assert isinstance(read_ack_request(data), AckRequest)
+    assert_read_as_protobuf_does(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        request().SerializeToString(),
+        request(ONE, LITE).SerializeToString(),
+        request(ONE, topic=None).SerializeToString(),
+        # Protobuf merges messages that appear twice.
+        request(ONE).SerializeToString() + AckMessageRequest(group=Resource(name="other")).SerializeToString(),
+        request(ONE).SerializeToString() + b"\x20\x01",
+    ],
+)
+def test_other_acknowledgements_are_left_to_protobuf(data: bytes) -> None:
+    assert isinstance(read_ack_request(data), AckMessageRequest)
+    assert_read_as_protobuf_does(data)
+
+
+@given(REQUESTS)
+def test_an_acknowledgement_is_read_as_protobuf_does(request: AckMessageRequest) -> None:
+    assert_read_as_protobuf_does(request.SerializeToString())
+
+
+@given(REQUESTS, st.data())
+def test_a_changed_acknowledgement_is_read_as_protobuf_does(request: AckMessageRequest, data: st.DataObject) -> None:
+    raw = bytearray(request.SerializeToString())
+    for _ in range(data.draw(st.integers(1, 3))):
+        if raw:
+            raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    assert_read_as_protobuf_does(bytes(raw))
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_read_as_protobuf_does(data: bytes) -> None:
+    assert_read_as_protobuf_does(data)
