@@ -43,12 +43,18 @@ _TRUNCATED_CODES: Final = {
     code & 0xFFFF: int(code) for code in RequestCode if code > 0x7FFF and code & 0xFFFF not in set(RequestCode)
 }
 
-# A response's JSON header as Java servers write it, in alphabetical order, with its code and opaque. Text in values
-# cannot look like the keys after `extFields`, because its quotes are escaped.
+# A response's JSON header as Java servers write it, in alphabetical order: up to its opaque, and the rest. Text
+# in values cannot look like the keys after `extFields`, because its quotes are escaped.
 _match_response: Final = re.compile(
     rb'\{"code":(0|[1-9]\d{0,8}),(?:"extFields":\{[^}]*\},)?"flag":1,"language":"[A-Z]+","opaque":(0|[1-9]\d{0,8}),'
+).match
+_match_rest: Final = re.compile(
     rb'(?:"remark":"[^"\\]*",)?"serializeTypeCurrentRPC":"JSON","version":[1-9]\d{0,8}\}'
 ).fullmatch
+# Rests that match: most responses of a server have the same.
+_rests: set[bytes] = set()
+_MAX_RESTS: Final = 64
+_MAX_REST: Final = 64
 
 
 _QUOTE: Final = ord('"')
@@ -120,14 +126,16 @@ class RemotingCommand:
         if fields is not None:
             return fields.get(name)
         raw = self._raw
-        # Without escapes, all quotes are those of keys and values.
-        if b"\\" not in raw:
-            key = b'"%b":' % name.encode()
-            start = raw.find(key) + len(key)
-            if start < len(key):
+        # Without escapes, all quotes are those of keys and values. Not `in`, which first takes the bytes for a number.
+        if raw.find(b"\\") < 0:
+            key = f'"{name}":'.encode()
+            # Of equal keys, the last counts.
+            start = raw.rfind(key)
+            if start < 0:
                 return None
+            start += len(key)
             end = raw.find(b'"', start + 1)
-            if raw[start] == _QUOTE and end > 0 and raw.find(key, end) < 0:
+            if raw[start] == _QUOTE and end > 0:
                 value = raw[start + 1 : end]
                 if value.isascii():
                     return value.decode("ascii")
@@ -312,7 +320,7 @@ def decode_from_server(frame: Frame) -> RemotingCommand:
     """
     serialize_type, raw, body = frame
     found = _match_response(raw) if serialize_type == 0 else None
-    if found is None:
+    if found is None or not _is_rest(raw[found.end() :]):
         return decode(frame)
     opaque: bytes = found[2]
     command = RemotingCommand(None, None, body, 0, int(opaque), int(found[1]), RESPONSE_FLAG)
@@ -320,6 +328,19 @@ def decode_from_server(frame: Frame) -> RemotingCommand:
     command._opaque_start = start = found.start(2)
     command._opaque_end = start + len(opaque)
     return command
+
+
+def _is_rest(rest: bytes) -> bool:
+    """Return whether a header may end so, after its opaque."""
+    if rest in _rests:
+        return True
+    if _match_rest(rest) is None:
+        return False
+    if len(rest) <= _MAX_REST:
+        if len(_rests) >= _MAX_RESTS:
+            _rests.clear()
+        _rests.add(rest)
+    return True
 
 
 def _load(raw: bytes) -> dict[str, Any]:

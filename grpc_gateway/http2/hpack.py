@@ -204,12 +204,10 @@ class Decoder(Generic[T]):
         return size, field, position
 
     def _evict(self) -> None:
-        entries = self._entries
-        count = 0
+        # Mostly one entry, for which a slice would cost more.
         while self._size > self.table_size:
-            self._size -= entries[count][0]
-            count += 1
-        del entries[:count]
+            size, _, _ = self._entries.pop(0)
+            self._size -= size
 
     def _resize(self, block: bytes, position: int) -> int:
         size, position = decode_integer(block, position, 0x1F)

@@ -98,8 +98,9 @@ def decode(data: bytes) -> str:
     row = _ROWS[0]
     parts: list[str] = []
     try:
-        for byte in data:
-            row, symbols = row[byte]
+        # By index: compiled code would make an object of each byte.
+        for index in range(len(data)):
+            row, symbols = row[data[index]]
             parts.append(symbols)
     except IndexError:
         _fill(row)

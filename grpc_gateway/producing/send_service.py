@@ -32,6 +32,7 @@ from remoting.routes import TopicRoute
 # For every message: reading a member from its enum is slow.
 _SEND: Final = int(RequestCode.SEND_MESSAGE_V2)
 _SUCCESS: Final = int(ResponseCode.SUCCESS)
+_DELAY: Final = MessageType.DELAY
 _TRANSACTION: Final = MessageType.TRANSACTION
 # The response to one message that is stored is encoded without its objects.
 _STATUS_OK: Final = SendMessageResponse(status=OK).SerializeToString()
@@ -184,11 +185,8 @@ class SendService:
                 # At once, so that the answer comes before the client's deadline.
                 text = f"the broker {broker} does not answer, and has the queue of the message group"
                 raise Refused(Code.HA_NOT_AVAILABLE, text)
-            started = time.monotonic()
-            try:
-                return broker, await self._dispatch(rpc, command, broker, queue_id)
-            finally:
-                rpc.note_wait(started)
+            future = self._dispatch(rpc, command, broker, queue_id)
+            return broker, await rpc.wait_for(future, broker, queue_id)
         unresponsive, hung = self._unresponsive, self._core.unresponsive_brokers()
         unreachable: frozenset[str] = frozenset()
         while True:
@@ -198,8 +196,11 @@ class SendService:
                 unresponsive.note_attempt(broker)
             # As `Rpc.wait_for`, without another coroutine.
             begin, started = unresponsive.clock(), time.monotonic()
+            waiting: asyncio.Future[RemotingCommand] | None = None
+            reply: RemotingCommand | None = None
             try:
-                reply = await self._dispatch(rpc, command, broker, queue_id)
+                waiting = self._dispatch(rpc, command, broker, queue_id)
+                reply = await waiting
             except ConnectionLost:
                 unresponsive.note_failure(broker, begin)
                 # The message may have been stored.
@@ -209,16 +210,17 @@ class SendService:
                 unreachable |= {broker}
                 if len(unreachable) >= _MAX_UNREACHABLE or unreachable.issuperset(queue[0] for queue in route.writable):
                     raise
-                continue
             except (RequestTimeout, asyncio.CancelledError):
                 # The client's deadline may come before the timeout of the request.
                 unresponsive.note_failure(broker, begin)
                 raise
             finally:
-                rpc.note_wait(started)
-            if unresponsive:
-                unresponsive.note_answer(broker)
-            return broker, reply
+                if waiting is not None:
+                    rpc.note_wait(started)
+            if reply is not None:
+                if unresponsive:
+                    unresponsive.note_answer(broker)
+                return broker, reply
 
     def _dispatch(
         self, rpc: Rpc, command: RemotingCommand, broker: str, queue_id: int
@@ -247,7 +249,8 @@ def _encode_result(message: SentMessage, kind: MessageType, broker: str, reply: 
     encoded = _MESSAGE_ID.text(message.message_id) + _OFFSET.value(int(reply.field("queueOffset") or 0))
     if kind is _TRANSACTION:
         encoded += _TRANSACTION_ID.text(_transaction_id(message, broker, reply.fields))
-    if handle := reply.field("recallHandle"):
+    # Brokers return one for timer messages.
+    if kind is _DELAY and (handle := reply.field("recallHandle")):
         encoded += _RECALL_HANDLE.text(handle)
     return encoded
 

@@ -213,7 +213,6 @@ class Messaging:
                 # As with observers, a failure must not affect the reply.
                 _log.exception("ending a span failed")
         if context.channel.observed:
-            # `notify` would pack and unpack the arguments of each request.
             try:
                 observation = of_request(context, code, reply, now)
             except Exception:

@@ -6,10 +6,9 @@ The in-process transport is an asyncio protocol; anyio provides the task group o
 import asyncio
 import contextlib
 import logging
-import time
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, cast
+from typing import cast
 
 import anyio
 import grpc
@@ -19,7 +18,6 @@ from grpc_reflection.v1alpha.reflection_pb2_grpc import add_ServerReflectionServ
 
 from grpc_gateway.clients.client_lifecycle import LOSSES
 from grpc_gateway.clients.client_table import ClientTable
-from grpc_gateway.clients.rpc import Rpc
 from grpc_gateway.consuming.renewal import Renewal
 from grpc_gateway.grpcio_transport import GrpcioServer, Relay
 from grpc_gateway.message_trace import MessageTrace
@@ -34,8 +32,7 @@ from protos.apache.rocketmq.v2 import service_pb2
 from protos.apache.rocketmq.v2.service_pb2_grpc import add_MessagingServiceServicer_to_server
 from proxy.core import connections
 from proxy.core.connections import Connection, ConnectionListener
-from proxy.core.events import notify
-from proxy.core.events.rpc import of_rpc
+from proxy.core.events.rpc import RpcObserver
 from proxy.core.grpc_channel import GrpcChannel
 from proxy.core.messaging import Messaging
 from proxy.core.metadata_cache import MetadataCache
@@ -102,7 +99,8 @@ class GrpcFrontend:
         self._renewal_sync: RenewalSync | None = None
         trace = MessageTrace(grpc_settings.trace_topic) if grpc_settings.message_trace else None
         self._trace_writer = None if trace is None else MessageTraceWriter(core, trace)
-        self.service = MessagingService(self.gateway, self.clients, self.renewal, options, self._observe, guard, trace)
+        observe = RpcObserver(core.observers).observe
+        self.service = MessagingService(self.gateway, self.clients, self.renewal, options, observe, guard, trace)
         server_options = grpc_settings.server_options(settings.limits.idle_timeout)
         self.server: Server | GrpcioServer = (
             GrpcioServer(server_options, on_open=self._opened, on_close=self._closed)
@@ -152,9 +150,6 @@ class GrpcFrontend:
         cause = connection.cause
         if cause in LOSSES and not connection.draining:
             self.service.client_lifecycle.connection_lost(disconnected, cause)
-
-    def _observe(self, name: str, call: Rpc, request: Any, code: int, started: float) -> None:
-        notify(self._core.observers, of_rpc, name, call, request, code, started, time.monotonic())
 
     async def start(self) -> None:
         """Prepare for connections."""

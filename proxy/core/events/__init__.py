@@ -5,7 +5,7 @@ Every remoting request and every rpc is reported once. The commands that an rpc 
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, Final, ParamSpec
+from typing import Any, Final
 
 from protocol_negotiation.peer import Peer
 from proxy.core.channel import UNIDENTIFIED, Channel, ChannelProtocol, Identity
@@ -13,8 +13,6 @@ from remoting.compilation import mypyc_attr
 from remoting.requests import REQUESTS
 
 _log = logging.getLogger("gantry.messaging")
-
-_P = ParamSpec("_P")
 
 # Names from clients, which may be of any length, are cut to this number of characters.
 MAX_NAME_LENGTH: Final = 255
@@ -140,18 +138,6 @@ class Observation:
 
 # Called on the event loop for every request: must be fast and must not block.
 Observer = Callable[[Observation], None]
-
-
-def notify(
-    observers: Iterable[Observer], observe: Callable[_P, Observation], *args: _P.args, **kwargs: _P.kwargs
-) -> None:
-    """Make an observation and call every observer with it; exceptions are logged."""
-    try:
-        observation = observe(*args, **kwargs)
-    except Exception:
-        _log.exception("observing a request failed")
-        return
-    publish(observers, observation)
 
 
 def publish(observers: Iterable[Observer], observation: Observation) -> None:

@@ -1,20 +1,39 @@
 """Observations of gRPC calls, from the request and from the gateway's notes on the call."""
 
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from grpc_gateway import validation
 from grpc_gateway.clients.rpc import Rpc
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from protos.apache.rocketmq.v2.service_pb2 import SendMessageRequest
-from proxy.core.events import MAX_NAME_LENGTH, Observation
+from proxy.core.events import MAX_NAME_LENGTH, Observation, Observer, publish
 from proxy.core.grpc_channel import GrpcChannel
+
+_log = logging.getLogger("gantry.messaging")
 
 # A client may send any delivery time; observers store milliseconds in 64 bits.
 _MAX_DELAY_MS: Final = 2**53
 # Codes that are no errors: they report success, or that nothing was found.
 _OK: Final = frozenset({Code.OK, Code.MESSAGE_NOT_FOUND, Code.OFFSET_NOT_FOUND})
+
+
+class RpcObserver:
+    """Makes an observation of each rpc that has ended, and calls the observers with it."""
+
+    def __init__(self, observers: Iterable[Observer]) -> None:
+        self._observers = observers
+
+    def observe(self, name: str, call: Rpc, request: Any, code: int, started: float) -> None:
+        """Implements `grpc_gateway.clients.rpc.Observer`."""
+        try:
+            observation = of_rpc(name, call, request, code, started, time.monotonic())
+        except Exception:
+            _log.exception("observing a request failed")
+        else:
+            publish(self._observers, observation)
 
 
 def of_rpc(name: str, call: Rpc, request: Any, code: int, started: float, now: float) -> Observation:

@@ -1,6 +1,8 @@
 import asyncio
+import time
 
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from grpc_gateway.gateway_options import GatewayOptions
 from grpc_gateway.producing.send_service import SendService
@@ -79,7 +81,9 @@ async def test_transaction_id_contains_the_location_of_the_half_message() -> Non
 
 async def test_recall_handle_of_the_broker_is_returned() -> None:
     core = core_with(a=commands.success({**STORED, "recallHandle": "handle"}))
-    assert (await send(core, message())).entries[0].recall_handle == "handle"
+    core.topics["orders"] = TopicConfig("orders", properties.MessageType.DELAY)
+    due = Timestamp(seconds=int(time.time()) + 60)
+    assert (await send(core, message(delivery_timestamp=due))).entries[0].recall_handle == "handle"
 
 
 @pytest.mark.parametrize(

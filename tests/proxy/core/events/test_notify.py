@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 
+from grpc_gateway.clients.client import Client
+from grpc_gateway.clients.rpc import Rpc
+from grpc_gateway.clients.server_push import TELEMETRY_PUSH
 from proxy.core import connections
-from proxy.core.events import Observation, notify
-from proxy.core.events.request import of_request
+from proxy.core.events import Observation
+from proxy.core.events.rpc import RpcObserver
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import RemotingError
 from remoting.requests import REQUESTS
-from tests.proxy.fakes import FakeChannel, settle, stage
+from tests.proxy.fakes import FakeChannel, peer, settle, stage
 from tests.proxy.messages import complete, request
 from tests.proxy.traffic_rules.replica import grpc_send, run_replica
 
@@ -39,8 +42,9 @@ async def test_failing_observer_does_not_affect_others(caplog: pytest.LogCapture
 
 def test_failing_observation_is_logged_and_not_reported(caplog: pytest.LogCaptureFixture) -> None:
     seen: list[Observation] = []
+    rpc = Rpc(Client("client", peer(), TELEMETRY_PUSH), None, peer())
     with caplog.at_level(logging.ERROR):
-        notify([seen.append], of_request, None, 0, None, 0.0)  # type: ignore[arg-type]
+        RpcObserver([seen.append]).observe("no such rpc", rpc, object(), 0, 0.0)
     assert seen == []
     assert "observing a request failed" in caplog.text
 
