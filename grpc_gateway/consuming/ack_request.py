@@ -69,6 +69,8 @@ def read_single_ack(data: bytes) -> AckRequest | None:
             topic = resource_name(data[start:position])
         elif field == _ENTRIES and entry is None:
             entry = _read_entry(data, start, position)
+            if entry is None:
+                return None
         else:
             return None
     if group is None or topic is None or entry is None:

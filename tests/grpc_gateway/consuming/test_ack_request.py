@@ -63,6 +63,8 @@ def test_an_acknowledgement_is_read_without_protobuf(entry: AckMessageEntry) -> 
         # Protobuf merges messages that appear twice.
         request(ONE).SerializeToString() + AckMessageRequest(group=Resource(name="other")).SerializeToString(),
         request(ONE).SerializeToString() + b"\x20\x01",
+        # An entry with an unknown field before another one.
+        b"\x1a\x03\x22\x01a" + request(ONE).SerializeToString(),
     ],
 )
 def test_other_acknowledgements_are_left_to_protobuf(data: bytes) -> None:
