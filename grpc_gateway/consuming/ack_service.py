@@ -205,7 +205,7 @@ class AckService:
         lite_topic = self._lite_topic(request)
         handle = ReceiptHandle.parse(request.receipt_handle)
         if (group, handle.text) in self._acknowledged:
-            raise Refused(Code.INVALID_RECEIPT_HANDLE, "the message has been consumed already")
+            raise Refused(Code.INVALID_RECEIPT_HANDLE, "INVALID_RECEIPT_HANDLE: the message has been consumed already")
         used = await self._claim_newest(group, handle)
         command = settlement_commands.change_invisible_duration(
             group, topic, used, invisible, lite_topic, request.suspend
@@ -270,7 +270,7 @@ class AckService:
                 self._renewal.unclaim(group, handle)
             raise Refused(
                 Code.INVALID_RECEIPT_HANDLE,
-                "the receipt handle has expired: the broker may deliver the message to another consumer",
+                "INVALID_RECEIPT_HANDLE: it has expired, and the broker may deliver the message to another consumer",
             )
         return newest
 
