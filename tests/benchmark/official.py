@@ -5,7 +5,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
-from tests.benchmark.operations import Operation
+from tests.benchmark.operations import GRPC_CPU_RATIO, REMOTING_CPU_RATIO, Aims, Operation
 from tests.benchmark.outcome import Row, Sample, middle
 from tests.benchmark.processes import cpu_seconds, rss_mb
 from tests.benchmark.servers import PEERS, Attributes, Kit, say
@@ -30,6 +30,12 @@ class Load:
         """The name of the operation."""
         words = [self.client, self.action.removeprefix("bench-")]
         return "-".join(words + ([self.mode] if self.action == "bench-consume" else []))
+
+    @property
+    def operation(self) -> Operation:
+        """The load as an operation; its messages per second depend on the client more than on the proxy."""
+        ratio = GRPC_CPU_RATIO if self.client.endswith("grpc") else REMOTING_CPU_RATIO
+        return Operation(self.name, "", 1, IN_FLIGHT, "send", aims=Aims(cpu_ratio=ratio))
 
 
 LOADS = (
@@ -58,10 +64,9 @@ def measure(running: Kit, subjects: list[Attributes], rounds: int, messages: int
                     if subject.name == "gantry":
                         failures.append(f"{load.name}: {error}")
                     say(f"{load.name} {subject.name}: {error}", progress=True)
-        operation = Operation(load.name, "", 1, IN_FLIGHT, "send")
         for name, found in samples.items():
             sample = middle(found) if found else None
-            rows.append(Row(operation, SIZE, name, sample, remarks.get(name, "")))
+            rows.append(Row(load.operation, SIZE, name, sample, remarks.get(name, "")))
     return rows, failures
 
 
@@ -90,9 +95,9 @@ def _run(running: Kit, load: Load, subject: Attributes, messages: int) -> Sample
     sample = Sample(
         cpu_us_per_message=spent * 1e6 / count,
         messages_per_second=float(result["per_second"]),
-        p50_ms=0.0,
-        p99_ms=0.0,
-        p999_ms=0.0,
+        p50_ms=None,
+        p99_ms=None,
+        p999_ms=None,
         rss_mb=rss_mb(subject.pid),
         broker_cpu_us_per_message=broker_spent * 1e6 / count,
     )

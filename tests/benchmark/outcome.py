@@ -13,9 +13,10 @@ class Sample:
 
     cpu_us_per_message: float | None
     messages_per_second: float
-    p50_ms: float
-    p99_ms: float
-    p999_ms: float
+    p50_ms: float | None
+    """Latencies are None where the load does not measure them."""
+    p99_ms: float | None
+    p999_ms: float | None
     rss_mb: float | None
     broker_cpu_us_per_message: float | None = None
     generator_cpu_us_per_message: float | None = None
@@ -66,16 +67,16 @@ class Finding:
 def middle(samples: list[Sample]) -> Sample:
     """Return the median of each measurement; memory is that of the last run."""
 
-    def optional(name: str) -> float | None:
+    def optional(name: str, digits: int = 2) -> float | None:
         values = [value for one in samples if (value := getattr(one, name)) is not None]
-        return round(median(values), 2) if values else None
+        return round(median(values), digits) if values else None
 
     return Sample(
         cpu_us_per_message=optional("cpu_us_per_message"),
         messages_per_second=round(median(one.messages_per_second for one in samples), 1),
-        p50_ms=round(median(one.p50_ms for one in samples), 3),
-        p99_ms=round(median(one.p99_ms for one in samples), 3),
-        p999_ms=round(median(one.p999_ms for one in samples), 3),
+        p50_ms=optional("p50_ms", 3),
+        p99_ms=optional("p99_ms", 3),
+        p999_ms=optional("p999_ms", 3),
         rss_mb=samples[-1].rss_mb,
         broker_cpu_us_per_message=optional("broker_cpu_us_per_message"),
         generator_cpu_us_per_message=optional("generator_cpu_us_per_message"),
@@ -134,7 +135,9 @@ def cpu_ratio(found: Sample | None, other: Sample | None) -> float | None:
 
 def added(found: Sample | None, direct: Sample | None) -> float | None:
     """Return the latency that a proxy adds to the 99th percentile of the direct path."""
-    return found.p99_ms - direct.p99_ms if found and direct else None
+    if not found or not direct or found.p99_ms is None or direct.p99_ms is None:
+        return None
+    return found.p99_ms - direct.p99_ms
 
 
 def table(rows: list[Row]) -> str:

@@ -2,8 +2,8 @@
 
     python -m tests.benchmark.publish [--from build/bench.json] [options of tests.benchmark.run]
 
-With --from nothing runs. The tables and sentences between the marks `<!-- bench -->`, `<!-- bench-grpc -->` and
-`<!-- bench-readme -->` are replaced. The exit status is that of the run.
+With --from nothing runs. The tables and sentences between marks such as `<!-- bench-clients -->` are replaced; those of
+parts that did not run, or have no marks, stay as they are. The exit status is that of the run.
 """
 
 import json
@@ -36,6 +36,13 @@ _README_HEAD = (
     "| --- | ---: | ---: | ---: | ---: | ---: |\n"
 )
 _SHORT = {300: "300 B", 4096: "4 KiB"}
+_OTHERS_HEAD = (
+    "| load | Gantry, CPU µs/message | Java proxy | ratio | Gantry, messages/s | Java proxy | Gantry, p99 ms "
+    "| Java proxy |\n"
+    "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
+)
+# Parts whose loads are too many for a line each of Gantry and the Java proxy.
+OTHERS = ("clients", "variations", "paced", "connections", "topics")
 
 Row = dict[str, Any]
 Key = tuple[str, int]
@@ -76,6 +83,38 @@ def _cells(subject: str, both: dict[str, Row]) -> str:
     cpu = f"{row['cpu_us_per_message']:.1f}" + (f" ({ratio:.2f} of Java's)" if ratio else "")
     times = " | ".join(f"{row[name]:.2f}" for name in ("p50_ms", "p99_ms", "p999_ms"))
     return f"{cpu} | {row['messages_per_second']:,.0f} | {times} | {row['rss_mb']:.0f}"
+
+
+def others(data: dict[str, Any], part: str) -> str:
+    """Return the table of another part, a line for each load."""
+    loads: dict[str, dict[str, Row]] = {}
+    for row in data["rows"]:
+        if row["part"] == part and row["subject"] in PROXIES:
+            loads.setdefault(_label(row), {})[row["subject"]] = row
+    return _OTHERS_HEAD + "".join(f"| {label} | {_beside(both)} |\n" for label, both in loads.items())
+
+
+def _label(row: Row) -> str:
+    words = [row["operation"], f"{row['size']} B", f"{row['clients']} x {row['window']}"]
+    words += ["TLS"] if row["tls"] else []
+    words += [f"{row['workers']} workers"] if row["workers"] > 1 else []
+    words += [f"{row['topics']} topics"] if row["topics"] > 1 else []
+    words += [row["load"]] if row["load"] != "closed" else []
+    return ", ".join(words)
+
+
+def _beside(both: dict[str, Row]) -> str:
+    ours, java = (both.get(name, {}) for name in ("gantry", "java"))
+    ratio = _ratio(both)
+    cells = [_number(one.get("cpu_us_per_message"), 1) for one in (ours, java)]
+    cells.append("" if ratio is None else f"{ratio:.2f}")
+    cells += [_number(one.get("messages_per_second"), 0) for one in (ours, java)]
+    cells += [_number(one.get("p99_ms"), 2) for one in (ours, java)]
+    return " | ".join(cells)
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "" if value is None else f"{value:,.{digits}f}"
 
 
 def sentences(data: dict[str, Any]) -> str:
@@ -128,9 +167,16 @@ def replace_marked(text: str, mark: str, content: str) -> str:
 def publish(data: dict[str, Any], root: Path = ROOT) -> None:
     """Write the figures into both pages."""
     page, front = root / "docs" / "benchmarks.md", root / "README.md"
-    text = replace_marked(page.read_text(), "bench", f"`{data['command']}`, medians.\n\n" + table(data, "remoting"))
-    page.write_text(replace_marked(text, "bench-grpc", table(data, "grpc") + sentences(data)))
-    front.write_text(replace_marked(front.read_text(), "bench-readme", readme(data)))
+    text, parts = page.read_text(), {row["part"] for row in data["rows"]}
+    command = f"`{data['command']}`, medians.\n\n"
+    if {"remoting", "grpc"} <= parts:
+        text = replace_marked(text, "bench", command + table(data, "remoting"))
+        text = replace_marked(text, "bench-grpc", table(data, "grpc") + sentences(data))
+        front.write_text(replace_marked(front.read_text(), "bench-readme", readme(data)))
+    for part in OTHERS:
+        if part in parts and f"<!-- bench-{part} -->" in text:
+            text = replace_marked(text, f"bench-{part}", command + others(data, part))
+    page.write_text(text)
 
 
 def main() -> int:

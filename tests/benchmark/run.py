@@ -201,8 +201,10 @@ def compare(sections: list[Section], args: argparse.Namespace, report: Report) -
         if with_clients:
             present = [running.subjects[name] for name in MEASURED if name in running.subjects]
             rows, failures = official.measure(running, present, args.rounds, OFFICIAL_MESSAGES)
+            compared = findings(rows)
             report.failures += failures
-            report.add("clients", [as_json(row) for row in rows], f"{len(rows)} rows")
+            report.missed += [text for one in compared for text in one.failures()]
+            report.add("clients", [as_json(row) for row in rows], closing_line(rows, compared))
             say(table(rows) + "\n")
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.benchmark import page, publish, system_calls
+from tests.benchmark.official import LOADS
 from tests.benchmark.operations import GRPC, REMOTING
 from tests.benchmark.outcome import Row, Sample, as_json, findings
 from tests.paths import ROOT
@@ -51,6 +52,19 @@ def test_published_tables_have_the_figures_of_the_run(tmp_path: Path) -> None:
     assert "For sends this is 0.12 to 0.12 of the Java proxy's CPU time" in text
     assert "| gRPC FIFO send, 300 B, 4 clients, 32 in flight each | 12.5 | 100.0 | 0.12 | 80,000 | 10,000 |" in front
     assert "0.12 to 0.12 over remoting and 0.12 to 0.12 over gRPC" in front
+
+
+def test_a_table_of_other_loads_has_a_line_for_each(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "benchmarks.md").write_text("<!-- bench-clients -->\n<!-- /bench-clients -->\n")
+    found = data({"java": 100.0, "gantry": 12.5})
+    found["rows"] = [
+        {"part": "clients", **as_json(Row(LOADS[0].operation, 256, subject, Sample(cpu, rate, None, None, None, 99.0)))}
+        for subject, cpu, rate in (("java", 100.0, 4000.0), ("gantry", 25.0, 5000.0))
+    ]
+    publish.publish(found, tmp_path)
+    lines = (tmp_path / "docs" / "benchmarks.md").read_text().splitlines()
+    assert "| java-remoting-send, 256 B, 1 x 64 | 25.0 | 100.0 | 0.25 | 5,000 | 4,000 |  |  |" in lines
 
 
 def test_a_load_above_its_aim_is_missed() -> None:
