@@ -53,7 +53,7 @@ def changed_handle(handle: ReceiptHandle, reply: RemotingCommand) -> ReceiptHand
     pop_time = reply.integer("popTime")
     if pop_time <= 0:
         # Brokers return no time if a message popped in order has been committed.
-        raise Refused(Code.INVALID_RECEIPT_HANDLE, "the message has been consumed already")
+        raise Refused(Code.INVALID_RECEIPT_HANDLE, "INVALID_RECEIPT_HANDLE: the message has been consumed already")
     return handle.changed(pop_time, reply.integer("invisibleTime"), reply.integer("reviveQid"))
 
 

@@ -108,7 +108,7 @@ async def test_a_change_after_an_acknowledgement_is_an_invalid_handle(app: App) 
         refused = await consumer.change(first, 30)
         assert (refused.status.code, refused.status.message) == (
             Code.INVALID_RECEIPT_HANDLE,
-            "the message has been consumed already",
+            "INVALID_RECEIPT_HANDLE: the message has been consumed already",
         )
         # An acknowledgement may be repeated, and other deliveries are not concerned.
         assert (await consumer.ack(first)).status.code == Code.OK

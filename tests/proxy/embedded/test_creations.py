@@ -8,6 +8,7 @@ import pytest
 
 from proxy.embedded.backend import EmbeddedBackend
 from proxy.embedded.broker import names
+from proxy.embedded.broker.group_notices import INTERVAL
 from proxy.embedded.broker.settings import BrokerSettings
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
@@ -101,6 +102,8 @@ async def test_a_failing_notification_concerns_neither_the_heartbeat_nor_other_m
     for client in clients:
         body = heartbeat(f"client-{client.session.number}", {"g": ["t"]}, ())
         assert (await bench.ask(client, RequestCode.HEART_BEAT, body=body)).code == ResponseCode.SUCCESS
+    # Notices of one group are sent once in an interval.
+    bench.broker.tick(bench.now + INTERVAL)
     assert bench.notified[-3:] == clients
 
 
