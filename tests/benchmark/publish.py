@@ -152,7 +152,7 @@ def readme(data: dict[str, Any]) -> str:
     return (
         _README_HEAD
         + "\n".join(lines)
-        + f"\n\nThis is the compiled build. Gantry's CPU time per message is {spans} of the Java proxy's.\n"
+        + f"\n\nThis is the compiled build. Its CPU time per message, as a share of the Java proxy's:\n{spans}.\n"
     )
 
 
