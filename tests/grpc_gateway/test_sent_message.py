@@ -53,7 +53,8 @@ REQUESTS = st.builds(SendMessageRequest, messages=st.lists(MESSAGES, max_size=2)
 
 
 def facts(message: SentMessage) -> dict[str, Any]:
-    return {name: getattr(message, name) for name in SentMessage.__slots__}
+    # Compiled classes have no __slots__.
+    return {name: getattr(message, name) for name in dir(message) if not name.startswith("_")}
 
 
 def assert_read_as_protobuf_does(data: bytes) -> None:
