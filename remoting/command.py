@@ -122,9 +122,8 @@ class RemotingCommand:
 
         name: not that of another key of the header.
         """
-        fields = self._fields
-        if fields is not None:
-            return fields.get(name)
+        if self._fields is not None:
+            return self._text(name)
         raw = self._raw
         # Without escapes, all quotes are those of keys and values. Not `in`, which first takes the bytes for a number.
         if raw.find(b"\\") < 0:
@@ -139,7 +138,14 @@ class RemotingCommand:
                 value = raw[start + 1 : end]
                 if value.isascii():
                     return value.decode("ascii")
-        return self.fields.get(name)
+        return self._text(name)
+
+    def _text(self, name: str) -> str | None:
+        """Return a decoded ext field; None if a server sent no text for it."""
+        # Compiled code may not read values of other types as text.
+        fields: Any = self.fields
+        value = fields.get(name)
+        return value if isinstance(value, str) else None
 
     def set_fields(self, fields: dict[str, str]) -> None:
         """Replace the ext fields."""
