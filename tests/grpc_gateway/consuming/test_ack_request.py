@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from grpc_gateway.consuming.ack_request import AckRequest, ack_entry, read_ack_request
 from protos.apache.rocketmq.v2.definition_pb2 import Resource
 from protos.apache.rocketmq.v2.service_pb2 import AckMessageEntry, AckMessageRequest
+from tests.grpc_gateway.changed_bytes import with_changed_bytes
 
 TEXT = st.text(max_size=20)
 RESOURCES = st.none() | st.builds(Resource, resource_namespace=TEXT, name=TEXT)
@@ -79,11 +80,7 @@ def test_an_acknowledgement_is_read_as_protobuf_does(request: AckMessageRequest)
 
 @given(REQUESTS, st.data())
 def test_a_changed_acknowledgement_is_read_as_protobuf_does(request: AckMessageRequest, data: st.DataObject) -> None:
-    raw = bytearray(request.SerializeToString())
-    for _ in range(data.draw(st.integers(1, 3))):
-        if raw:
-            raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
-    assert_read_as_protobuf_does(bytes(raw))
+    assert_read_as_protobuf_does(with_changed_bytes(request.SerializeToString(), data))
 
 
 @given(st.binary(max_size=60))
