@@ -5,7 +5,7 @@ import itertools
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 from weakref import WeakSet
 
 from protocol_negotiation.address_limit import AddressLimit, source_of
@@ -17,7 +17,7 @@ from protocol_negotiation.options import ListenerOptions
 from protocol_negotiation.peer import HostPort, Peer, Tls, socket_address
 from protocol_negotiation.refusal_log import RefusalLog
 from protocol_negotiation.standstill import GRACE_SECONDS, is_late
-from protocol_negotiation.tls import TlsSource
+from protocol_negotiation.tls_files import ContextSource
 from protocol_negotiation.tls_peer import negotiated_tls
 
 # Creates the protocol that a connection is handed over to; it may be a BufferedProtocol.
@@ -46,7 +46,7 @@ class ListenerState:
     policy: Policy
     handlers: Handlers
     rejectors: Rejectors
-    tls: TlsSource | None
+    tls: ContextSource[Any] | None
     on_outcome: OnOutcome
     loop: asyncio.AbstractEventLoop
     log: RefusalLog

@@ -6,6 +6,7 @@ import os
 import socket
 import stat
 from collections import Counter
+from typing import Any
 
 from protocol_negotiation.address_limit import AddressLimit
 from protocol_negotiation.connection import Connection, Handlers, ListenerState, OnOutcome, Rejectors
@@ -14,7 +15,8 @@ from protocol_negotiation.negotiation import HANDED_OVER, Policy
 from protocol_negotiation.options import ListenerOptions
 from protocol_negotiation.peer import HostPort, socket_address
 from protocol_negotiation.refusal_log import RefusalLog
-from protocol_negotiation.tls import TlsMode, TlsSource
+from protocol_negotiation.tls import TlsMode
+from protocol_negotiation.tls_files import ContextSource
 
 __all__ = ["Handlers", "Listener", "ListenerOptions", "OnOutcome"]
 
@@ -32,7 +34,7 @@ class Listener:
         self,
         options: ListenerOptions,
         handlers: Handlers,
-        tls: TlsSource | None,
+        tls: ContextSource[Any] | None,
         on_outcome: OnOutcome,
         rejectors: Rejectors | None = None,
     ) -> None:

@@ -165,7 +165,7 @@ class Negotiation:
             return Refused(Outcome.UNKNOWN, "TLS inside TLS")
         if self._policy.tls_mode is TlsMode.DISABLED:
             return Refused(
-                Outcome.TLS_REFUSED, "TLS is disabled; set tls.certificate, or let the client use plain text"
+                Outcome.TLS_REFUSED, "TLS is disabled by tls or listen.tls; change it, or let the client use plain text"
             )
         return StartTls(self._buffer)
 

@@ -10,7 +10,8 @@ import anyio
 import anyio.to_thread
 
 from protocol_negotiation.certificates import next_update, not_after
-from protocol_negotiation.tls import TlsFiles, TlsSource
+from protocol_negotiation.self_signed import SelfSignedSource
+from protocol_negotiation.tls import TlsOptions, TlsSource
 from protocol_negotiation.tls_client import ClientTlsSource, Verification
 from protocol_negotiation.tls_files import Refresh, TlsError, stamp_of
 from proxy.observability.metrics.family import Family, Kind, Merge, Samples
@@ -58,9 +59,9 @@ class Certificates:
     def __init__(self, settings: Settings, ticket_secret: bytes | None = None) -> None:
         self._settings = settings
         self._ticket_secret = ticket_secret
-        files, cluster_files = self._listener_files(settings), settings.cluster_tls.files
+        cluster_files = settings.cluster_tls.files
         with naming("tls"):
-            self.listeners = None if files is None else TlsSource(files)
+            self.listeners = self._listener_source(settings)
         with naming("cluster_tls"):
             self.cluster = None if cluster_files is None else ClientTlsSource(cluster_files)
         self._expiries: dict[tuple[str, Path], Expiry] = {}
@@ -69,11 +70,17 @@ class Certificates:
         if cluster_files is not None and cluster_files.verification is Verification.INSECURE:
             _log.warning("cluster_tls.verify is insecure: the identity of name servers and brokers is not verified")
 
-    def _listener_files(self, settings: Settings) -> TlsFiles | None:
-        files = settings.tls.files
-        if files is None:
-            return None
-        return replace(files, options=replace(files.options, ticket_secret=self._ticket_secret))
+    def _listener_source(self, settings: Settings) -> TlsSource | SelfSignedSource | None:
+        files, self_signed = settings.tls.files, settings.tls.self_signed_certificate
+        if files is not None:
+            return TlsSource(replace(files, options=self._with_secret(files.options)))
+        if self_signed is not None:
+            _log.info("tls.certificate is not set: clients with TLS get a self-signed certificate")
+            return SelfSignedSource(replace(self_signed, options=self._with_secret(self_signed.options)))
+        return None
+
+    def _with_secret(self, options: TlsOptions) -> TlsOptions:
+        return replace(options, ticket_secret=self._ticket_secret)
 
     async def run(self) -> None:
         """Reload changed files, until cancelled."""
@@ -88,9 +95,9 @@ class Certificates:
     def apply(self, settings: Settings) -> None:
         """Use other files from the next refresh on."""
         self._settings = settings
-        files, cluster_files = self._listener_files(settings), settings.cluster_tls.files
-        if self.listeners is not None and files is not None:
-            self.listeners.files = files
+        files, cluster_files = settings.tls.files, settings.cluster_tls.files
+        if isinstance(self.listeners, TlsSource) and files is not None:
+            self.listeners.files = replace(files, options=self._with_secret(files.options))
         if self.cluster is not None and cluster_files is not None:
             self.cluster.files = cluster_files
 

@@ -7,12 +7,14 @@ import socket
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from protocol_negotiation.advertised_address import in_container, reachability_warning, resolve
 from protocol_negotiation.connection import OnOutcome, Rejectors
 from protocol_negotiation.listener import Handlers, Listener, ListenerOptions
 from protocol_negotiation.peer import HostPort
-from protocol_negotiation.tls import TlsMode, TlsSource
+from protocol_negotiation.tls import TlsMode
+from protocol_negotiation.tls_files import ContextSource
 from proxy.core.advertised_listeners import AdvertisedListener, ListenerRoutes
 from proxy.settings.listen import ListenSettings
 from proxy.settings.model import Settings
@@ -35,7 +37,7 @@ class Listeners:
         settings: Settings,
         handlers: Handlers,
         rejectors: Rejectors,
-        tls: TlsSource | None,
+        tls: ContextSource[Any] | None,
         on_outcome: OnOutcome,
     ) -> None:
         self._settings = settings.listen
@@ -128,7 +130,7 @@ def broker_listener(
     settings: Settings,
     handlers: Handlers,
     rejectors: Rejectors,
-    tls: TlsSource | None,
+    tls: ContextSource[Any] | None,
     on_outcome: OnOutcome,
 ) -> Listener:
     """Return the listener of the embedded broker. It has the limits and the TLS of a clients' listener."""

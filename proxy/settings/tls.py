@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field, model_validator
 from pydantic_settings import NoDecode
 
+from protocol_negotiation.self_signed import SelfSigned
 from protocol_negotiation.tls import (
     DEFAULT_CIPHERS,
     ClientAuth,
@@ -38,9 +39,13 @@ class TlsSettings(SettingsTable):
     mode: TlsMode = Field(
         TlsMode.PERMISSIVE, description="disabled, permissive (TLS and plain text) or enforcing (TLS only)"
     )
-    certificate: Path | None = Field(None, description="PEM file with the certificate chain; default: no TLS")
+    certificate: Path | None = Field(None, description="PEM file with the certificate chain")
     key: Path | None = Field(None, description="PEM file with the private key")
     key_password: str | None = Field(None, repr=False, description="password of the key file")
+    self_signed: bool = Field(
+        True,
+        description="without `certificate`, make one at each start, for clients that use TLS and verify no certificate",
+    )
     certificates: list[CertificateSettings] = Field(
         [], description="certificates for further server names; clients that request none of them get `certificate`"
     )
@@ -76,6 +81,8 @@ class TlsSettings(SettingsTable):
             raise ValueError("mode is enforcing, but there is no certificate")
         if self.certificates and self.certificate is None:
             raise ValueError("certificates needs certificate and key, for clients that request other server names")
+        if self.client_ca is not None and self.certificate is None:
+            raise ValueError("client_ca needs certificate and key")
         if self.client_auth is not ClientAuth.NONE and self.client_ca is None:
             raise ValueError("client_auth needs client_ca")
         if self.crl is not None and self.client_ca is None:
@@ -94,7 +101,7 @@ class TlsSettings(SettingsTable):
 
     @property
     def files(self) -> TlsFiles | None:
-        """The files as an option of the negotiation layer; None without TLS."""
+        """The files as an option of the negotiation layer; None without any, or without TLS."""
         if self.certificate is None or self.key is None or self.mode is TlsMode.DISABLED:
             return None
         return TlsFiles(
@@ -106,8 +113,19 @@ class TlsSettings(SettingsTable):
             tuple(KeyPair(item.certificate, item.key, tuple(item.names)) for item in self.certificates),
             self.crl,
             self.crl_chain,
-            TlsOptions(self.minimum_version, self.ciphers, tuple(self.curves), self.session_tickets),
+            self._options,
         )
+
+    @property
+    def self_signed_certificate(self) -> SelfSigned | None:
+        """The certificate that is made at start; None if there are files, or no TLS."""
+        if not self.self_signed or self.certificate is not None or self.mode is TlsMode.DISABLED:
+            return None
+        return SelfSigned(self._options)
+
+    @property
+    def _options(self) -> TlsOptions:
+        return TlsOptions(self.minimum_version, self.ciphers, tuple(self.curves), self.session_tickets)
 
 
 class ClusterTlsSettings(SettingsTable):

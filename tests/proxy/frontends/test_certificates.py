@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from protocol_negotiation.self_signed import SelfSignedSource
 from proxy.frontends.certificates import NOT_AFTER, OUTDATED, Certificates
 from proxy.settings.model import Settings
 from proxy.tools.cert.authority import Authority
@@ -73,8 +74,16 @@ async def test_unusable_changes_are_problems_and_the_former_certificate_stays(tm
     assert certificates.problems() == []
 
 
-async def test_without_tls_there_is_nothing_to_report(tmp_path: Path) -> None:
+async def test_a_self_signed_certificate_needs_no_attention(tmp_path: Path) -> None:
     certificates = Certificates(Settings(embedded={"directory": tmp_path}))
+    assert isinstance(certificates.listeners, SelfSignedSource)
+    await certificates.refresh()
+    assert certificates.problems() == []
+    assert values(certificates) == {NOT_AFTER.name: {}, OUTDATED.name: {("listener",): 0.0}}
+
+
+async def test_without_tls_there_is_nothing_to_report(tmp_path: Path) -> None:
+    certificates = Certificates(Settings(embedded={"directory": tmp_path}, tls={"self_signed": False}))
     assert certificates.listeners is None
     assert certificates.cluster is None
     assert certificates.problems() == []

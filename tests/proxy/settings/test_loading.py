@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from protocol_negotiation.tls import ClientAuth, TlsMode
+from protocol_negotiation.tls import TlsMode
 from proxy.__main__ import _flags, command_parser
 from proxy.settings.loading import ConfigError, check_backend, load
 from proxy.settings.model import Settings
@@ -75,7 +75,6 @@ def test_environment_holds_lists_as_text(loaded: Load, env: dict[str, str], key:
         ({"SYNC__ENABLED": "false"}, lambda s: not s.sync.enabled),
         ({"BORN_HOST": "0"}, lambda s: not s.born_host),
         ({"METRICS_LISTEN": ":9090"}, lambda s: s.metrics_listen == ":9090"),
-        ({"TLS__CLIENT_AUTH": "optional", "TLS__CLIENT_CA": "/ca"}, lambda s: s.tls.client_auth is ClientAuth.OPTIONAL),
     ],
 )
 def test_environment_sets_values_of_every_type(

@@ -20,6 +20,31 @@ def test_tls_files_are_present_if_tls_is_enabled_and_complete(loaded: Load, toml
     assert (loaded(f"[tls]\n{toml}").tls.files is not None) == served
 
 
+@pytest.mark.parametrize(
+    ("toml", "made"),
+    [
+        ("", True),
+        ("mode = 'disabled'", False),
+        ("self_signed = false", False),
+        ("certificate = '/c'\nkey = '/k'", False),
+    ],
+)
+def test_a_certificate_is_made_if_none_is_configured(loaded: Load, toml: str, made: bool) -> None:
+    assert (loaded(f"[tls]\n{toml}").tls.self_signed_certificate is not None) == made
+
+
+@pytest.mark.parametrize(
+    ("toml", "message"),
+    [
+        ("mode = 'enforcing'", "mode is enforcing, but there is no certificate"),
+        ("client_ca = '/ca'", "client_ca needs certificate and key"),
+    ],
+)
+def test_settings_that_need_a_configured_certificate_are_errors_without(loaded: Load, toml: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        loaded(f"[tls]\n{toml}")
+
+
 def test_repr_does_not_contain_the_key_password(loaded: Load) -> None:
     settings = loaded("[tls]\ncertificate = '/c'\nkey = '/k'", {"TLS__KEY_PASSWORD": "sesame"})
     assert settings.tls.files is not None
