@@ -1,4 +1,8 @@
-"""Brokers that did not answer sends. A stopped broker keeps its connections, and stays in routes for minutes."""
+"""Brokers that did not answer sends.
+
+A broker whose disk hangs answers heartbeats, so that the backend, which finds stopped brokers for all requests, does
+not find it.
+"""
 
 import logging
 import time

@@ -63,8 +63,10 @@ class BrokerProbes:
 
 
 def _waits(server: ServerConnection, now: float) -> bool:
-    """Return whether requests wait on a connection from which no byte has come for a while."""
-    connection = server.connection
+    """Return whether requests wait for a connection, or on one from which no byte has come, for a while."""
+    connection, dialling_since = server.connection, server.dialling_since
+    if dialling_since is not None:
+        return now - dialling_since >= _SILENT_SECONDS
     return connection is not None and connection.pending > 0 and now - connection.read_at >= _SILENT_SECONDS
 
 

@@ -59,6 +59,8 @@ class ServerConnection:
         self._waiting: deque[Callable[[RemotingConnection | None], None]] = deque()
         self._dialling: asyncio.Task[None] | None = None
         self._closed = False
+        # Times of the loop in seconds: of the attempt to connect in progress, and of the last failure.
+        self.dialling_since: float | None = None
         self.failed_at: float | None = None
 
     def request(
@@ -113,7 +115,9 @@ class ServerConnection:
             return
         self._waiting.append(then)
         if self._dialling is None:
-            self._dialling = asyncio.get_running_loop().create_task(self._connect(), name=f"dial {self.address}")
+            loop = asyncio.get_running_loop()
+            self.dialling_since = loop.time()
+            self._dialling = loop.create_task(self._connect(), name=f"dial {self.address}")
 
     async def _connect(self) -> None:
         connection = None
@@ -125,7 +129,7 @@ class ServerConnection:
             self._upstreams.failed += 1
             _log.warning("cannot connect to %s: %s", self.address, self._failure(error))
         finally:
-            self._dialling = None
+            self._dialling = self.dialling_since = None
             self.connection = connection
             waiting, self._waiting = self._waiting, deque()
             for then in waiting:

@@ -34,6 +34,7 @@ class FakeConnection:
 class FakeServer:
     address: str
     connection: FakeConnection | None = field(default_factory=FakeConnection)
+    dialling_since: float | None = None
 
 
 class Checks:
@@ -112,6 +113,14 @@ async def test_a_new_connection_is_no_answer() -> None:
     checks.servers[0].connection = FakeConnection(read_at=checks.now, received_bytes=0, pending=0)
     assert checks.run(20) == {"a"}
     assert len(checks.probed) > 3
+
+
+async def test_a_broker_to_which_no_connection_can_be_opened_is_unresponsive() -> None:
+    """As of a host that has vanished: nothing refuses the connection."""
+    checks = Checks("a")
+    checks.servers[0].connection, checks.servers[0].dialling_since = None, 0.0
+    assert checks.run(2) == set()
+    assert checks.run(1) == {"a"}
 
 
 async def test_a_broker_that_is_not_listed_any_more_is_forgotten() -> None:
