@@ -9,6 +9,7 @@ from functools import partial
 from protocol_negotiation.peer import UNIX_PREFIX
 from protocol_negotiation.tls_client import ClientTlsSource
 from proxy.backends.cluster.broker_probes import CHECK_SECONDS, BrokerProbes
+from proxy.backends.cluster.heartbeats import KEEPALIVE_SECONDS, Heartbeats
 from proxy.backends.cluster.lookup_limit import LookupBudget, SharedLoad
 from proxy.backends.cluster.membership import Membership
 from proxy.backends.cluster.name_servers import NameServers
@@ -24,8 +25,7 @@ from proxy.observability.metrics import Metrics
 from proxy.observability.metrics.family import Family, Kind, Merge
 from proxy.observability.metrics.upstream import UpstreamCounts
 from proxy.settings.cluster import ClusterSettings
-from remoting import command as commands
-from remoting.codes import RequestCode, ResponseCode
+from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.connection import Handler, RemotingConnection
 from remoting.errors import ConnectionLost, RemotingError, ServiceUnavailable, UnsupportedRequest
@@ -36,11 +36,6 @@ from remoting.timeout_wheel import TimeoutWheel
 
 _log = logging.getLogger("gantry.cluster")
 
-# Seconds between keepalive requests: brokers close connections without traffic for 120 s, and the next request would
-# have to wait for a new connection.
-_KEEPALIVE = 45.0
-_KEEPALIVE_TIMEOUT = 10.0
-_KEEPALIVE_BODY = b'{"clientID":"gantry-keepalive","consumerDataSet":[],"producerDataSet":[]}'
 # Seconds for which an unknown broker name is not looked up again, and the maximum number of such names.
 _UNKNOWN_SECONDS = 1.0
 _MAX_UNKNOWN = 1_000
@@ -98,9 +93,8 @@ class ClusterBackend:
         # Names of the brokers that hang, and functions to call with the name of one that begins to.
         self.unresponsive_brokers: frozenset[str] = frozenset()
         self.on_unresponsive: list[Callable[[str], None]] = []
-        self._probes = BrokerProbes(self._loop.time, self._send_keepalive)
-        # Addresses of the brokers that deny Gantry's own requests.
-        self.denied_by: set[str] = set()
+        self._heartbeats = Heartbeats(signer)
+        self._probes = BrokerProbes(self._loop.time, self._heartbeats.send)
         # Refreshes for unknown brokers: a few at once, then one per interval, for which all look-ups wait.
         self._lookups = LookupBudget(_LOOKUP_BURST, 1 / _UNKNOWN_SECONDS, self._loop.time)
         self._lookup = SharedLoad(self.refresh_brokers, _UNKNOWN_SECONDS, self._loop.time)
@@ -123,7 +117,7 @@ class ClusterBackend:
         """Refresh brokers and routes, keep connections alive and find brokers that hang, until cancelled."""
         await repeat(
             (self._settings.route_refresh, self._refresh),
-            (_KEEPALIVE, self._keep_alive),
+            (KEEPALIVE_SECONDS, self._keep_alive),
             (CHECK_SECONDS, self._check_brokers),
         )
 
@@ -144,6 +138,11 @@ class ClusterBackend:
     def broker_table(self) -> Mapping[str, Replicas]:
         """The brokers by name, from the name servers' last replies."""
         return self._table
+
+    @property
+    def denied_by(self) -> Collection[str]:
+        """The addresses of the brokers that deny Gantry's own requests."""
+        return self._heartbeats.denied_by
 
     @property
     def server_connections(self) -> Collection[ServerConnection]:
@@ -196,7 +195,8 @@ class ClusterBackend:
             self._membership.register_at_new_addresses(name, new)
             if self._signer is not None:
                 for address in new:
-                    self._verify_identity(address)
+                    # Verify Gantry's credentials before clients depend on them.
+                    self._heartbeats.send(self._server_for(address, None, REQUESTS[RequestCode.HEART_BEAT]))
 
     def _is_live(self, replicas: Replicas) -> bool:
         connected = {address for (address, *_), server in self._servers.items() if server.connection is not None}
@@ -459,18 +459,14 @@ class ClusterBackend:
         """Close connections without in-flight requests to addresses that no name server lists any more."""
         listed = {address for replicas in self._table.values() for address in replicas.addresses.values()}
         self.selector.keep_failures(listed)
-        self.denied_by &= listed
+        self._heartbeats.keep_addresses(listed)
         for key in [key for key in self._servers if key[0] not in listed]:
             server = self._servers[key]
             if server.connection is None or not server.connection.pending:
                 self._servers.pop(key).close()
 
     async def _keep_alive(self) -> None:
-        now = self._loop.time()
-        for server in self._servers.values():
-            connection = server.connection
-            if connection is not None and now - connection.read_at > _KEEPALIVE / 2:
-                isolated(self._send_keepalive, server)
+        self._heartbeats.keep_alive(self._servers.values())
 
     async def _check_brokers(self) -> None:
         """Find the brokers that hang."""
@@ -483,31 +479,6 @@ class ClusterBackend:
         for name in self.unresponsive_brokers - former:
             for listener in self.on_unresponsive:
                 isolated(listener, name)
-
-    def _send_keepalive(self, server: ServerConnection) -> None:
-        heartbeat = commands.request(RequestCode.HEART_BEAT, body=_KEEPALIVE_BODY)
-        if self._signer is not None:
-            self._signer.sign(heartbeat)
-        reply: Reply = self._loop.create_future()
-        reply.add_done_callback(partial(self._note_identity, server.address))
-        server.request(heartbeat, _KEEPALIVE_TIMEOUT, reply)
-
-    def _verify_identity(self, address: str) -> None:
-        """Let a new broker check Gantry's credentials before clients depend on them."""
-        self._send_keepalive(self._server_for(address, None, REQUESTS[RequestCode.HEART_BEAT]))
-
-    def _note_identity(self, address: str, reply: Reply) -> None:
-        """Log if a broker accepts Gantry's own requests no longer, or again."""
-        if reply.cancelled() or reply.exception() is not None:
-            return
-        denied = reply.result().code == ResponseCode.NO_PERMISSION
-        if denied and address not in self.denied_by:
-            _log.error(
-                "the broker %s denies Gantry's own requests: check cluster.access_key and its secret: %s",
-                address,
-                reply.result().remark,
-            )
-        (self.denied_by.add if denied else self.denied_by.discard)(address)
 
 
 def _refuse(_: RemotingConnection, command: RemotingCommand) -> None:
