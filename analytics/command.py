@@ -174,6 +174,8 @@ def _spark(options: argparse.Namespace) -> "Iterator[SparkSession]":
 
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     master = options.master or (None if submitted else "local[*]")
+    if master is not None and master.startswith("local"):
+        _check_directory(options)
     spark = session(
         f"gantry-{options.command}",
         master,
@@ -187,6 +189,17 @@ def _spark(options: argparse.Namespace) -> "Iterator[SparkSession]":
         yield spark
     finally:
         spark.stop()
+
+
+def _check_directory(options: argparse.Namespace) -> None:
+    """Raise NoRecords if a directory of this machine does not exist, before the seconds that a JVM takes to start."""
+    records: str | None = getattr(options, "records", None)
+    if records is None or "://" in records or any(key.endswith("fs.defaultFS") for key, _ in options.option):
+        return
+    if not Path(records).exists():
+        from analytics.records import NoRecords
+
+        raise NoRecords(f"there is no directory {records}: it should hold requests/, connections/ and members/")
 
 
 # Bytes of records up to which a job ends before thorough compilation of its code pays.

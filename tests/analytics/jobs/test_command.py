@@ -190,3 +190,12 @@ def test_only_few_records_of_this_machine_are_small(tmp_path: Path, monkeypatch:
     assert not command.is_small(str(tmp_path / "nowhere"))
     monkeypatch.setattr(command, "_SMALL", 999)
     assert not command.is_small(str(tmp_path))
+
+
+@pytest.mark.parametrize("arguments", [["detect"], ["report", "--out", "o"], ["rollup", "--out", "o"]])
+def test_a_missing_directory_is_reported_without_spark(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("analytics.session.session", lambda *_, **__: pytest.fail("Spark was started"))
+    assert main([*arguments, str(tmp_path / "nowhere")]) == 2
+    assert f"there is no directory {tmp_path / 'nowhere'}" in capsys.readouterr().err
