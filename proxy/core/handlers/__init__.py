@@ -4,7 +4,7 @@
 """
 
 from proxy.core import membership
-from proxy.core.handlers import groups, locks, lookups, pop, route, tools, users
+from proxy.core.handlers import groups, locks, lookups, offsets, pop, route, tools, users
 from proxy.core.messaging import Handling
 from remoting.codes import RequestCode
 
@@ -21,6 +21,7 @@ HANDLERS: dict[int, Handling] = {
     RequestCode.POP_LITE_MESSAGE: pop.pop_message,
     RequestCode.LOCK_BATCH_MQ: locks.lock,
     RequestCode.UNLOCK_BATCH_MQ: locks.unlock,
+    RequestCode.QUERY_CONSUMER_OFFSET: offsets.query_consumer_offset,
     RequestCode.QUERY_MESSAGE: lookups.query_message,
     RequestCode.GET_CONSUMER_RUNNING_INFO: tools.query_client,
     RequestCode.CONSUME_MESSAGE_DIRECTLY: tools.query_client,
