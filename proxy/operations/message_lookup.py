@@ -83,7 +83,8 @@ async def _query(services: AdminServices, topic: str, key: str, begin: int, end:
     found = [
         Found(broker, message)
         for broker, reply in asked.replies.items()
-        for message in messages.decode_messages(reply.body)
+        # A broker returns the oldest first: reversed, so that the order is right within a millisecond.
+        for message in reversed(messages.decode_messages(reply.body))
         if message.topic == topic
     ]
     return sorted(found, key=lambda one: one.message.store_timestamp, reverse=True)

@@ -19,7 +19,8 @@ from remoting.errors import ConsumerNotOnline, InvalidRequest
 from remoting.fastjson import ObjectKeys
 from remoting.names import RETRY_PREFIX
 
-_END = -1
+# The values of a reset's queueId and offset that choose none.
+_ALL = _UNSET = -1
 _CPP = "CPP"
 
 
@@ -152,33 +153,55 @@ def clone(broker: Broker, request: Request) -> Answer:
 def reset(broker: Broker, request: Request) -> Answer:
     """INVOKE_BROKER_TO_RESET_OFFSET: reset a group to a time, to the end (-1), or to an offset of one queue."""
     topic, group = existing_topic(broker, request.text("topic")), request.text("group")
-    targets = _targets(broker, request, topic, group)
     if broker.settings.server_side_reset:
         known_group(broker, group, create=False)
+        targets = _targets(broker, request, topic)
         for queue_id, offset in targets.items():
             broker.offsets.reset(topic.name, group, queue_id, offset)
             broker.queue_readable(topic.name, group, queue_id)
     else:
+        targets = _pushed_targets(broker, request, topic, group)
         _push_reset(broker, request, topic, group, targets)
     rows = tuple((_queue(broker, topic.name, queue_id), offset) for queue_id, offset in targets.items())
     return broker.when_durable(commands.success(body=fastjson.dumps({"offsetTable": ObjectKeys(rows)})))
 
 
-def _targets(broker: Broker, request: Request, topic: Topic, group: str) -> dict[int, int]:
-    chosen, explicit = request.number("queueId", -1), request.number("offset", -1)
-    if chosen >= max(topic.read, topic.write) or explicit >= 2**63:
-        raise InvalidRequest(f"queue {chosen} or offset {explicit} is invalid")
-    if explicit >= 0 and chosen >= 0:
+def _targets(broker: Broker, request: Request, topic: Topic) -> dict[int, int]:
+    """Return the new offsets by queue id. As in brokers, `isForce` has no meaning here. Raises Refused."""
+    chosen, time = request.number("queueId", _ALL), request.number("timestamp")
+    if chosen >= max(topic.read, topic.write):
+        raise InvalidRequest(f"topic {topic.name} has no queue {chosen}")
+    if chosen >= 0 and (explicit := request.number("offset", _UNSET)) != _UNSET:
+        first, end = broker.store.bounds(topic.name, chosen)
+        if not first <= explicit <= end + 1:
+            raise Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"offset {explicit} is not in the range {first} to {end} of queue {chosen} of topic {topic.name}",
+            )
         return {chosen: explicit}
+    queues = [chosen] if chosen >= 0 else range(topic.read)
+    if not queues:
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"topic {topic.name} has no queues to reset")
+    return {queue_id: _offset_at(broker, topic, queue_id, time) for queue_id in queues}
+
+
+def _offset_at(broker: Broker, topic: Topic, queue_id: int, time: int) -> int:
+    """Return the first offset at or after a time (ms), the end of the queue for a negative time."""
+    return (
+        broker.store.bounds(topic.name, queue_id)[1] if time < 0 else broker.store.offset_at(topic.name, queue_id, time)
+    )
+
+
+def _pushed_targets(broker: Broker, request: Request, topic: Topic, group: str) -> dict[int, int]:
+    """Return the offsets to which clients are asked to go: without `isForce`, never later ones. Raises Refused."""
     time, force = request.number("timestamp"), request.flag("isForce")
     targets = {}
-    for queue_id in [chosen] if chosen >= 0 else range(topic.write):
+    for queue_id in range(topic.write):
         current = broker.offsets.get(topic.name, group, queue_id)
-        if current < 0 and not broker.settings.server_side_reset:
+        if current < 0:
             raise Refused(ResponseCode.SYSTEM_ERROR, f"consumer group {group} has no offset in topic {topic.name}")
-        end = broker.store.bounds(topic.name, queue_id)[1]
-        offset = end if time == _END else broker.store.offset_at(topic.name, queue_id, time)
-        targets[queue_id] = offset if force or current < 0 or offset < current else current
+        offset = _offset_at(broker, topic, queue_id, time)
+        targets[queue_id] = offset if force or offset < current else current
     return targets
 
 

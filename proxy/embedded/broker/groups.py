@@ -65,11 +65,6 @@ class Group:
         return int(self.data["groupSysFlag"])
 
     @property
-    def broker_id(self) -> int:
-        """Id of the replica that its members should read from."""
-        return int(self.data["brokerId"])
-
-    @property
     def priority_factor(self) -> int:
         """Percentage of pops that respect priorities."""
         factor = str((self.data["attributes"] or {}).get(_PRIORITY_FACTOR, 100))

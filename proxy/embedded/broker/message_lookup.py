@@ -74,7 +74,7 @@ def update_offset(broker: Broker, request: Request) -> Answer:
 
 
 def query(broker: Broker, request: Request) -> Answer:
-    """QUERY_MESSAGE: return messages by key, the newest first."""
+    """QUERY_MESSAGE: return the newest messages by key, in the order in which they were stored."""
     topic, key, count = request.text("topic"), request.text("key"), request.number("maxNum")
     begin, end = request.number("beginTimestamp"), request.number("endTimestamp")
     if request.flag(_UNIQUE_KEY):
@@ -86,7 +86,8 @@ def query(broker: Broker, request: Request) -> Answer:
     }
     if not records:
         return refusal(ResponseCode.QUERY_NOT_FOUND, f"there is no message of topic {topic} with this key", fields)
-    return commands.success(fields, b"".join(records))
+    # Tools and clients take the first of several copies with a unique key for the message itself.
+    return commands.success(fields, b"".join(reversed(records)))
 
 
 def view(broker: Broker, request: Request) -> Answer:

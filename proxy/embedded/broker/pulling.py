@@ -140,7 +140,8 @@ def _code(status: Status, offset: int) -> ResponseCode:
 
 def _fields(fetched: Fetched, topic: Topic, group: Group) -> dict[str, str]:
     return {
-        "suggestWhichBrokerId": str(group.broker_id),
+        # There are no slaves to which a group's `brokerId` could direct clients.
+        "suggestWhichBrokerId": "0",
         "nextBeginOffset": str(fetched.next_offset),
         "minOffset": str(fetched.min_offset),
         "maxOffset": str(fetched.max_offset),

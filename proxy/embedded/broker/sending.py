@@ -16,7 +16,7 @@ from remoting import messages, properties
 from remoting.codes import ResponseCode
 from remoting.errors import InvalidRequest, RemotingError
 from remoting.ids import OffsetMessageId, RecallHandle
-from remoting.messages import StoredMessage, SysFlag, encoded_size
+from remoting.messages import TRANSACTION_MASK, StoredMessage, SysFlag, encoded_size
 from remoting.names import RETRY_PREFIX
 from remoting.properties import MessageType
 from remoting.requests import SEND_FIELD_NAMES
@@ -111,6 +111,9 @@ def _send_one(broker: Broker, request: Request, header: Header, topic: Topic) ->
 def _send_batch(broker: Broker, request: Request, header: Header, topic: Topic) -> Answer:
     if topic.name.startswith(RETRY_PREFIX):
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"batches cannot go to the retry topic {topic.name}")
+    pairs = properties.decode(header.properties)
+    if header.sys_flag & TRANSACTION_MASK or int_or(pairs.get(properties.DELAY_TIME_LEVEL), 0) > 0:
+        raise Refused(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be delayed or transactional")
     body = request.command.body
     broker.pipeline.check(topic.name, body)
     message = new_message(broker, request, header, topic)
@@ -124,7 +127,7 @@ def _send_batch(broker: Broker, request: Request, header: Header, topic: Topic) 
     stored = broker.pipeline.append_all(batch)
     fields = _place(broker, stored[0], message.queue_id)
     fields["msgId"] = ",".join(message_id(broker, message) for message in stored)
-    if (unique_id := properties.get(header.properties, properties.UNIQ_CLIENT_MESSAGE_ID)) is not None:
+    if (unique_id := pairs.get(properties.UNIQ_CLIENT_MESSAGE_ID)) is not None:
         fields["transactionId"] = unique_id
     return broker.when_durable(commands.success(fields))
 

@@ -125,7 +125,8 @@ class Transactions:
     def commit(self, message: StoredMessage, now: int) -> StoredMessage:
         """Store a half message in its topic."""
         pairs = dict(message.property_map)
-        topic, queue_id = pairs.pop(properties.REAL_TOPIC), int(pairs.pop(properties.REAL_QUEUE_ID))
+        # As in brokers, the message keeps these properties.
+        topic, queue_id = pairs[properties.REAL_TOPIC], int(pairs[properties.REAL_QUEUE_ID])
         committed = replace(
             message,
             topic=topic,

@@ -12,6 +12,8 @@ from tests.proxy.fakes import FakeChannel
 
 pytestmark = pytest.mark.anyio
 
+_RESET = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+
 
 def _bodies(body: bytes) -> list[bytes]:
     return [message.body for message in messages.decode_messages(body)]
@@ -173,7 +175,7 @@ async def test_a_reset_is_returned_by_the_next_pull(harness: BrokerHarness) -> N
     queue = {"consumerGroup": "g", "topic": "t", "queueId": 0}
     harness.get(RequestCode.UPDATE_CONSUMER_OFFSET, {**queue, "commitOffset": 5})
     reset = {"topic": "t", "group": "g", "timestamp": START + 2000, "isForce": True}
-    reply = harness.get(222, reset)
+    reply = harness.get(_RESET, reset)
     assert b'"queueId":0' in reply.body
     harness.restart()
     # A commit of the client's previous offset must not undo the reset.
@@ -184,17 +186,75 @@ async def test_a_reset_is_returned_by_the_next_pull(harness: BrokerHarness) -> N
     assert harness.pull("t", offset=2).code == ResponseCode.SUCCESS
 
 
+@pytest.mark.parametrize(
+    ("changes", "offset"),
+    [
+        # A reset without force also moves forward.
+        ({"timestamp": START + 3000}, "3"),
+        ({"timestamp": -1}, "5"),
+        ({"timestamp": -2}, "5"),
+        ({"timestamp": 0}, "0"),
+        ({"timestamp": 0, "queueId": 0}, "0"),
+        ({"timestamp": 0, "queueId": 0, "offset": 4}, "4"),
+        ({"timestamp": 0, "queueId": 0, "offset": -1}, "0"),
+        # As in brokers, one beyond the end is accepted.
+        ({"timestamp": 0, "queueId": 0, "offset": 6}, "6"),
+    ],
+)
+async def test_a_reset_moves_a_group_to_a_time_or_an_offset(
+    harness: BrokerHarness, changes: dict[str, object], offset: str
+) -> None:
+    harness.topic("t")
+    for _ in range(5):
+        harness.send("t")
+        harness.now += 1000
+    harness.join({"g": ["t"]})
+    queue = {"consumerGroup": "g", "topic": "t", "queueId": 0}
+    harness.get(RequestCode.UPDATE_CONSUMER_OFFSET, {**queue, "commitOffset": 1})
+    reply = harness.get(_RESET, {"topic": "t", "group": "g", "isForce": False, **changes})
+    assert f'"queueId":0}}:{offset}'.encode() in reply.body
+    assert harness.get(RequestCode.QUERY_CONSUMER_OFFSET, queue).fields["offset"] == offset
+
+
+@pytest.mark.parametrize("offset", [7, -2, 2**63 - 1])
+async def test_a_reset_to_an_offset_outside_the_queue_is_rejected(harness: BrokerHarness, offset: int) -> None:
+    harness.topic("t")
+    for _ in range(5):
+        harness.send("t")
+    harness.join({"g": ["t"]})
+    fields = {"topic": "t", "group": "g", "timestamp": 0, "isForce": True, "queueId": 0, "offset": offset}
+    assert harness.ask(_RESET, fields).code == ResponseCode.SYSTEM_ERROR
+    assert harness.broker.offsets.get("t", "g", 0) == -1
+
+
+async def test_a_reset_covers_all_queues_to_read_from(harness: BrokerHarness) -> None:
+    harness.topic("t", readQueueNums=3, writeQueueNums=1)
+    harness.topic("none", readQueueNums=0, writeQueueNums=1)
+    harness.join({"g": ["t", "none"]})
+    reset = {"group": "g", "timestamp": 0, "isForce": True}
+    harness.get(_RESET, {**reset, "topic": "t"})
+    assert harness.broker.offsets.of("t", "g") == {0: 0, 1: 0, 2: 0}
+    assert harness.ask(_RESET, {**reset, "topic": "none"}).code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_pulls_suggest_the_master_whatever_the_group_says(harness: BrokerHarness) -> None:
+    harness.topic("t")
+    harness.get(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, b'{"groupName":"g","brokerId":1}')
+    harness.send("t")
+    assert harness.pull("t").fields["suggestWhichBrokerId"] == "0"
+
+
 async def test_a_reset_is_pushed_to_clients_if_so_configured() -> None:
     harness = BrokerHarness(BrokerSettings(server_side_reset=False))
     harness.topic("t")
     reset = {"topic": "t", "group": "g", "timestamp": -1, "isForce": False}
     harness.send("t")
     harness.join({"g": ["t"]})
-    assert harness.ask(222, reset).code == ResponseCode.SYSTEM_ERROR
+    assert harness.ask(_RESET, reset).code == ResponseCode.SYSTEM_ERROR
     harness.get(
         RequestCode.UPDATE_CONSUMER_OFFSET, {"consumerGroup": "g", "topic": "t", "queueId": 0, "commitOffset": 0}
     )
-    harness.get(222, {**reset, "isForce": True})
+    harness.get(_RESET, {**reset, "isForce": True})
     command = harness.pushed[-1][1]
     assert (command.code, command.is_oneway) == (RequestCode.RESET_CONSUMER_CLIENT_OFFSET, True)
     assert command.body == b'{"offsetTable":{{"topic":"t","brokerName":"broker-a","queueId":0}:1}}'

@@ -6,7 +6,7 @@ from proxy.embedded.broker.settings import BrokerSettings
 from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.ids import OffsetMessageId
-from remoting.messages import BatchMessage
+from remoting.messages import BatchMessage, SysFlag
 from tests.cluster.client import send_fields, v2
 from tests.proxy.embedded.broker_harness import BrokerHarness
 
@@ -91,6 +91,24 @@ async def test_a_batch_is_stored_completely_or_not_at_all(harness: BrokerHarness
     harness.store.full = False
     retry = harness.ask(RequestCode.SEND_BATCH_MESSAGE, v2(send_fields("%RETRY%g", batch=True)), b"")
     assert retry.code == ResponseCode.MESSAGE_ILLEGAL
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"properties": properties.encode({"DELAY": "1"})},
+        {"sysFlag": SysFlag.TRANSACTION_PREPARED},
+        {"sysFlag": SysFlag.TRANSACTION_COMMIT},
+    ],
+)
+async def test_a_batch_with_a_delay_or_of_a_transaction_is_rejected(
+    harness: BrokerHarness, changes: dict[str, object]
+) -> None:
+    harness.topic("t")
+    body = messages.encode_batch([BatchMessage(0, b"x", "")])
+    reply = harness.ask(RequestCode.SEND_BATCH_MESSAGE, v2({**send_fields("t", batch=True), **changes}), body)
+    assert (reply.code, bool(reply.remark)) == (ResponseCode.MESSAGE_ILLEGAL, True)
+    assert harness.stored("t") == []
 
 
 async def test_a_full_disk_rejects_sends_and_serves_reads(harness: BrokerHarness) -> None:

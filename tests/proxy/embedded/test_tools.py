@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from proxy.embedded.broker.codes import ToolCode
 from proxy.embedded.broker.dispatch import BROKER, NAME_SERVER
 from remoting import command as commands
-from remoting import fastjson, routes
+from remoting import fastjson, messages, routes
 from remoting.codes import RequestCode, ResponseCode
 from remoting.fastjson import ObjectKeys
 from remoting.requests import REQUESTS, Direction
@@ -225,6 +225,8 @@ async def test_messages_are_found_by_key_and_offset(harness: BrokerHarness) -> N
     assert len(harness.get(RequestCode.QUERY_MESSAGE, fields).body.split(b"KEYS")) == 3
     unique = {**fields, "key": "u1", "_UNIQUE_KEY_QUERY": "true"}
     assert b"u1" in harness.get(RequestCode.QUERY_MESSAGE, unique).body
+    found = messages.decode_messages(harness.get(RequestCode.QUERY_MESSAGE, fields).body)
+    assert [message.body for message in found] == [b"1", b"2"]
     assert harness.ask(RequestCode.QUERY_MESSAGE, {**fields, "key": "x"}).code == ResponseCode.QUERY_NOT_FOUND
     assert harness.get(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": 0}).body
     assert harness.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": 1}).code == ResponseCode.SYSTEM_ERROR
