@@ -29,6 +29,7 @@ from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.connection import Handler, RemotingConnection
 from remoting.errors import ConnectionLost, RemotingError, ServiceUnavailable, UnsupportedRequest
+from remoting.names import RETRY_PREFIX
 from remoting.requests import REQUESTS, RequestSpec
 from remoting.routes import Replicas, TopicRoute
 from remoting.tasks import isolated, spawn, spawn_quietly
@@ -378,6 +379,8 @@ class ClusterBackend:
 
     async def register(self, channel: Channel, groups: Groups, brokers: Collection[str]) -> None:
         await self._membership.register(channel, groups, brokers)
+        # Brokers create the retry topic of a new group. Its first consumer has looked it up before, and does so again.
+        self._routes.forget_unknown(RETRY_PREFIX + group for group in groups.consumers)
 
     async def unregister(
         self, channel: Channel, groups: Groups, unregister_command: RemotingCommand | None = None

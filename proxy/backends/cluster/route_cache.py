@@ -1,7 +1,7 @@
 """The route cache: cached routes are returned without waiting, and stay in use while name servers are unavailable."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Container
+from collections.abc import Awaitable, Callable, Container, Iterable
 from dataclasses import dataclass
 
 from proxy.backends.cluster.lookup_limit import LookupBudget, SharedLoad
@@ -104,6 +104,13 @@ class RouteCache:
     def remove(self, topic: str) -> None:
         """Remove a topic's route."""
         self._entries.pop(topic, None)
+
+    def forget_unknown(self, topics: Iterable[str]) -> None:
+        """Look these topics up again, if they were unknown: they may exist now."""
+        for topic in topics:
+            entry = self._entries.get(topic)
+            if entry is not None and entry.route is None:
+                del self._entries[topic]
 
     async def refresh(self) -> None:
         """Reload old routes and drop unused ones."""

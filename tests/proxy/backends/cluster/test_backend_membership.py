@@ -5,9 +5,11 @@ import pytest
 from proxy.backends.cluster import membership
 from proxy.backends.cluster.server_connection import ServerConnection
 from proxy.core.client_registry import Groups
+from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.connection import RemotingConnection
+from remoting.errors import TopicNotExist
 from tests.proxy.backends.cluster.cluster_requests import (
     SEND,
     ask,
@@ -42,6 +44,24 @@ async def test_broker_request_to_a_member_is_answered(cluster: Cluster) -> None:
     assert refused.code == 206
     await backend.unregister(client, groups)
     assert broker.codes == [34, 35]
+
+
+async def test_the_retry_topic_of_a_new_group_is_found_after_its_first_heartbeat(cluster: Cluster) -> None:
+    """Its first consumer looks it up before and after it registers; otherwise, it misses retries for half a minute."""
+    topic = "%RETRY%g"
+
+    def create_retry_topic(_: RemotingCommand) -> RemotingCommand:
+        cluster.topics[topic] = ["broker-a"]
+        return commands.success()
+
+    await cluster.broker(answer=create_retry_topic)
+    backend = await cluster.backend()
+    with pytest.raises(TopicNotExist):
+        await backend.route(topic)
+    client = FakeChannel()
+    client.session.heartbeat = heartbeat("c1", {"g": ["orders"]})
+    await backend.register(client, Groups(consumers=frozenset("g")), ["broker-a"])
+    assert list((await backend.route(topic)).brokers) == ["broker-a"]
 
 
 @pytest.fixture

@@ -144,6 +144,17 @@ async def test_unused_entry_is_dropped(used: bool) -> None:
     assert (bench.cache.cached("t") is OLD) == used
 
 
+async def test_an_unknown_topic_that_was_created_is_loaded_at_once() -> None:
+    bench = Bench(UNKNOWN)
+    with pytest.raises(TopicNotExist):
+        await bench.cache.get("t")
+    bench.name_server.answer = OLD
+    bench.cache.forget_unknown(["t", "never looked up"])
+    assert await bench.cache.get("t") is OLD
+    bench.cache.forget_unknown(["t"])
+    assert bench.cache.cached("t") is OLD
+
+
 async def test_unknown_topics_are_dropped_by_a_refresh() -> None:
     bench = Bench(UNKNOWN)
     with pytest.raises(TopicNotExist):
