@@ -2,12 +2,10 @@
 
 from proxy.core.channel import Channel
 from proxy.core.messaging import Reply
+from proxy.core.unanswered import CLIENT_TIMEOUT
 from remoting import messages
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
-
-# The brokers' own timeout for a client's reply, in seconds.
-CLIENT_TIMEOUT = 10.0
 
 
 def relay(channel: Channel, command: RemotingCommand) -> Reply | None:

@@ -20,6 +20,7 @@ from protocol_negotiation.tls import TlsMode
 from proxy.core.backend import Push, unchecked
 from proxy.core.channel import Channel
 from proxy.core.remoting_channel import BrokerChannel
+from proxy.core.unanswered import CLIENT_TIMEOUT
 from proxy.embedded.backend import EmbeddedBackend
 from proxy.embedded.broker.request import Reply
 from remoting.close_cause import CloseCause
@@ -28,8 +29,6 @@ from remoting.connection import Handler, RemotingConnection
 from remoting.flow_control import Limits
 from remoting.timeout_wheel import TimeoutWheel, ticking
 
-# Seconds within which a client must answer the broker.
-_CLIENT_TIMEOUT = 5.0
 # Seconds without a byte after which a connection is closed, and between checks.
 _IDLE_TIMEOUT = 120.0
 _IDLE_CHECK_INTERVAL = 5.0
@@ -67,7 +66,7 @@ def _send(channel: Channel, command: RemotingCommand) -> Reply | None:
     if command.is_oneway:
         channel.oneway(command)
         return None
-    return channel.request(command, _CLIENT_TIMEOUT)
+    return channel.request(command, CLIENT_TIMEOUT)
 
 
 def close_silent(channel: Channel) -> None:

@@ -44,7 +44,7 @@ def peer(address: str = "192.0.2.7:50000", local: str = "198.51.100.9:8080", **m
 
 @dataclass(eq=False)
 class FakeChannel:
-    """A client that records requests and oneway requests and answers with its id."""
+    """A client that records requests and oneway requests and answers with its id, or with an error."""
 
     peer: Peer = field(default_factory=peer)
     protocol: ChannelProtocol = "remoting"
@@ -57,6 +57,7 @@ class FakeChannel:
     principal: Principal = OWN
     requests: list[RemotingCommand] = field(default_factory=list)
     oneways: list[RemotingCommand] = field(default_factory=list)
+    answer: Exception | None = None
     pauses: int = 0
     unread_bytes: int = 0
     session: Session = field(init=False)
@@ -71,7 +72,10 @@ class FakeChannel:
     def request(self, command: RemotingCommand, timeout: float) -> Reply:
         self.requests.append(command)
         reply: Reply = asyncio.get_running_loop().create_future()
-        reply.set_result(commands.success({"answered by": str(self.session.client_id)}))
+        if self.answer is None:
+            reply.set_result(commands.success({"answered by": str(self.session.client_id)}))
+        else:
+            reply.set_exception(self.answer)
         return reply
 
     def oneway(self, command: RemotingCommand) -> None:

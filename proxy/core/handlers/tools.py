@@ -7,11 +7,11 @@ from proxy.core.client_registry import Role
 from proxy.core.context import Context
 from proxy.core.forwarding import send
 from proxy.core.messaging import Messaging
-from proxy.core.push_relay import CLIENT_TIMEOUT
+from proxy.core.unanswered import CLIENT_TIMEOUT, failure_code
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import ConsumerNotOnline, InvalidRequest, RemotingError
+from remoting.errors import ConnectionLost, ConsumerNotOnline, InvalidRequest, RemotingError, RequestTimeout
 
 
 async def query_client(core: Messaging, context: Context) -> RemotingCommand:
@@ -25,7 +25,10 @@ async def query_client(core: Messaging, context: Context) -> RemotingCommand:
     needs_broker = context.code == RequestCode.CONSUME_MESSAGE_DIRECTLY
     if not needs_broker and member is not None and member.channel is not None:
         request = commands.request(context.code, dict(context.fields))
-        return await member.channel.request(request, CLIENT_TIMEOUT)
+        try:
+            return await member.channel.request(request, CLIENT_TIMEOUT)
+        except (RequestTimeout, ConnectionLost) as error:
+            return commands.response(failure_code(error), remark=str(error))
     # CONSUME_MESSAGE_DIRECTLY may name the message's broker; otherwise any broker that has the client can query it.
     named = context.fields.get("brokerName") if needs_broker else None
     brokers = [named] if named else sorted(await core.backend.brokers())

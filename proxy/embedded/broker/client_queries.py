@@ -6,13 +6,14 @@ from functools import partial
 import orjson
 
 from proxy.core.channel import Channel
+from proxy.core.unanswered import failure_code
 from proxy.embedded.broker.broker import Broker
 from proxy.embedded.broker.errors import Refused
 from proxy.embedded.broker.request import Answer, Reply, Request
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import BodyError, ConsumerNotOnline, RemotingError
+from remoting.errors import BodyError, ConsumerNotOnline
 from remoting.ids import OffsetMessageId
 
 
@@ -72,8 +73,7 @@ def _complete(answer: Reply, response: "asyncio.Future[RemotingCommand]") -> Non
         reply = response.result()
         answer.set_result(commands.response(reply.code, dict(reply.fields), reply.body, reply.remark))
         return
-    code = error.code if isinstance(error, RemotingError) else ResponseCode.SYSTEM_ERROR
-    answer.set_result(commands.response(code, remark=str(error) or "the client did not answer"))
+    answer.set_result(commands.response(failure_code(error), remark=str(error) or "the client did not answer"))
 
 
 def consumer_status(broker: Broker, request: Request) -> Answer:

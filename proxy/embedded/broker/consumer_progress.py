@@ -22,6 +22,8 @@ from remoting.names import RETRY_PREFIX
 # The values of a reset's queueId and offset that choose none.
 _ALL = _UNSET = -1
 _CPP = "CPP"
+# Between the names of a topicList.
+_TOPIC_SEPARATOR = ";"
 
 
 def _queue(broker: Broker, topic: str, queue_id: int) -> dict[str, Any]:
@@ -45,17 +47,33 @@ def topic_stats(broker: Broker, request: Request) -> Answer:
             "lastUpdateTimestamp": _stored_at(broker, topic.name, queue_id, end - 1),
         }
         rows.append((_queue(broker, topic.name, queue_id), row))
-    return commands.success(body=fastjson.dumps({"offsetTable": ObjectKeys(tuple(rows)), "topicPutTps": 0.0}))
+    rate = broker.statistics.rate("TOPIC_PUT_NUMS", topic.name, request.now)
+    return commands.success(body=fastjson.dumps({"offsetTable": ObjectKeys(tuple(rows)), "topicPutTps": rate}))
 
 
 def consume_stats(broker: Broker, request: Request) -> Answer:
-    """GET_CONSUME_STATS: return the progress of a group in each queue of a topic, or of all its topics."""
-    group, chosen = request.text("consumerGroup"), request.fields.get("topic")
+    """GET_CONSUME_STATS: return the progress of a group in each queue of one, several or all of its topics."""
+    group = request.text("consumerGroup")
+    topics = [topic for name in sorted(_measured_topics(broker, request, group)) if (topic := broker.topics.get(name))]
+    rows = [row for topic in topics for row in _progress(broker, topic, group)]
+    rate = sum(broker.statistics.rate("GROUP_GET_NUMS", f"{topic.name}@{group}", request.now) for topic in topics)
+    return commands.success(body=fastjson.dumps({"consumeTps": float(rate), "offsetTable": ObjectKeys(tuple(rows))}))
+
+
+def _measured_topics(broker: Broker, request: Request, group: str) -> set[str]:
+    """Return the topics of a GET_CONSUME_STATS.
+
+    Those of `topicList`; else `topic` or all with offsets, without those to which the members no longer subscribe.
+    """
+    if listed := set(filter(None, request.fields.get("topicList", "").strip().split(_TOPIC_SEPARATOR))):
+        return listed
+    chosen = request.fields.get("topic", "").strip()
     topics = {chosen} if chosen else broker.offsets.topics(group)
-    rows = [
-        row for name in sorted(topics) if (topic := broker.topics.get(name)) for row in _progress(broker, topic, group)
-    ]
-    return commands.success(body=fastjson.dumps({"consumeTps": 0.0, "offsetTable": ObjectKeys(tuple(rows))}))
+    consumers = broker.members.consumers.get(group)
+    if consumers is None or not consumers.subscriptions:
+        return topics
+    # Messages in retry topics are to be consumed, although popping members do not subscribe to these.
+    return {topic for topic in topics if topic in consumers.subscriptions or topic.startswith(RETRY_PREFIX)}
 
 
 def _progress(broker: Broker, topic: Topic, group: str) -> list[tuple[dict[str, Any], dict[str, int]]]:

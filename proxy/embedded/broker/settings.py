@@ -59,8 +59,6 @@ class BrokerSettings:
 
     member_expiry: int = 120_000
     lock_timeout: int = 60_000
-    # Seconds within which a client must answer a tool's request.
-    client_timeout: float = 5.0
 
     @property
     def address(self) -> str:

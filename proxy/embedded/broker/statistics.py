@@ -142,6 +142,11 @@ class Statistics:
         counter = counters.get(key)
         return None if counter is None else counter.figures(value, averaged, now)
 
+    def rate(self, name: str, key: str, now: int) -> float:
+        """Return messages per second in the last minute, by RocketMQ's name and key."""
+        figures = self.figures(name, key, now)
+        return 0.0 if figures is None else figures["statsMinute"]["tps"]
+
     def drop_topic(self, topic: str) -> None:
         """Remove the counters of a topic."""
         self._stored.pop(topic, None)

@@ -1,6 +1,7 @@
 import pytest
 
-from proxy.core.push_relay import CLIENT_TIMEOUT, relay
+from proxy.core.push_relay import relay
+from proxy.core.unanswered import CLIENT_TIMEOUT
 from remoting import messages
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand

@@ -33,7 +33,7 @@ class BrokerHarness:
     broker: Broker = field(init=False)
     client: FakeChannel = field(default_factory=FakeChannel)
     pushed: list[tuple[Channel, RemotingCommand]] = field(default_factory=list)
-    push_answer: RemotingCommand | None = None
+    push_answer: RemotingCommand | Exception | None = None
 
     def __post_init__(self) -> None:
         self.store = MemoryStore(lambda: self.now)
@@ -50,7 +50,9 @@ class BrokerHarness:
         if command.is_oneway:
             return None
         reply: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
-        if self.push_answer is not None:
+        if isinstance(self.push_answer, Exception):
+            reply.set_exception(self.push_answer)
+        elif self.push_answer is not None:
             reply.set_result(self.push_answer)
         return reply
 

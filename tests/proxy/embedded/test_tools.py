@@ -10,6 +10,7 @@ from proxy.embedded.broker.dispatch import BROKER, NAME_SERVER
 from remoting import command as commands
 from remoting import fastjson, messages, routes
 from remoting.codes import RequestCode, ResponseCode
+from remoting.errors import ConnectionLost, RemotingError, RequestTimeout, UnsupportedRequest
 from remoting.fastjson import ObjectKeys
 from remoting.requests import REQUESTS, Direction
 from tests.cluster.client import queue_fields, send_fields, strings, v2
@@ -174,6 +175,43 @@ async def test_progress_of_topics_and_groups_is_reported(harness: BrokerHarness)
     assert orjson.loads(asked.body)["subscriptionData"]["topic"] == "t"
 
 
+def _measured(harness: BrokerHarness, **fields: str) -> set[str]:
+    body = harness.get(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g", **fields}).body
+    table = fastjson.loads(body)["offsetTable"]
+    # An empty table has no keys that could be objects.
+    return {key["topic"] for key, _ in table.pairs} if isinstance(table, ObjectKeys) else set(table)
+
+
+async def test_progress_omits_topics_to_which_members_do_not_subscribe(harness: BrokerHarness) -> None:
+    for topic in ("t", "u", "%RETRY%g_t"):
+        harness.topic(topic)
+        harness.broker.offsets.commit(topic, "g", 0, 0)
+    assert _measured(harness) == {"t", "u", "%RETRY%g_t"}
+    harness.join({"g": ["t"]})
+    assert _measured(harness) == {"t", "%RETRY%g_t"}
+    assert _measured(harness, topic="u") == set()
+    assert _measured(harness, topic="t") == {"t"}
+    # A list is not compared with the subscriptions.
+    assert _measured(harness, topic="t", topicList="u;absent;") == {"u"}
+    assert _measured(harness, topicList=" ") == {"t", "%RETRY%g_t"}
+
+
+async def test_progress_contains_the_rates_of_the_last_minute(harness: BrokerHarness) -> None:
+    harness.topic("t")
+    harness.broker.groups.find("g")
+    harness.pass_time(5000)
+    for _ in range(30):
+        harness.send("t")
+    harness.pull("t")
+    harness.pass_time(10_000)
+    topic = fastjson.loads(harness.get(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "t"}).body)
+    group = fastjson.loads(harness.get(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g", "topic": "t"}).body)
+    assert (topic["topicPutTps"], group["consumeTps"]) == (3.0, 3.0)
+    harness.pass_time(120_000)
+    topic = fastjson.loads(harness.get(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "t"}).body)
+    assert topic["topicPutTps"] == 0.0
+
+
 async def test_key_value_pairs_are_stored_by_namespace(harness: BrokerHarness) -> None:
     pair = {"namespace": "ORDER_TOPIC_CONFIG", "key": "t"}
     harness.topic("t")
@@ -204,6 +242,23 @@ async def test_tools_requests_are_forwarded_to_clients(harness: BrokerHarness) -
     harness.push_answer = commands.success(body=b'{"messageQueueTable":{{"queueId":0}:5}}')
     status = await harness.begin(ToolCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, {"topic": "t", "group": "g"})
     assert status.body == b'{"consumerTable":{"c":{{"queueId":0}:5}},"messageQueueTable":{}}'
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (RequestTimeout("late"), ResponseCode.CONSUME_MSG_TIMEOUT),
+        (ConnectionLost("gone"), ResponseCode.SYSTEM_ERROR),
+        (UnsupportedRequest("a gRPC client"), ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
+    ],
+)
+async def test_a_client_that_does_not_answer_a_tool_has_a_code(
+    harness: BrokerHarness, error: RemotingError, code: ResponseCode
+) -> None:
+    harness.join({"g": []})
+    harness.push_answer = error
+    reply = await harness.begin(RequestCode.GET_CONSUMER_RUNNING_INFO, {"consumerGroup": "g", "clientId": "c"})
+    assert (reply.code, reply.remark) == (code, str(error))
 
 
 async def test_runtime_info_and_config_are_reported(harness: BrokerHarness) -> None:

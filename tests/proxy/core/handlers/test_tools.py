@@ -2,8 +2,9 @@ import pytest
 
 from proxy.core.client_registry import ConsumerData, Member
 from remoting import command as commands
+from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import ConsumerNotOnline, RemotingError, ServiceUnavailable
+from remoting.errors import ConnectionLost, ConsumerNotOnline, RemotingError, RequestTimeout, ServiceUnavailable
 from tests.proxy.fakes import FakeBackend, FakeChannel, stage
 from tests.proxy.messages import heartbeat, request
 
@@ -34,6 +35,21 @@ async def test_local_client_receives_the_request() -> None:
         (RUNNING_INFO, tool.fields, b"")
     ]
     assert (other.requests, on.backend.sent) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (RequestTimeout("late"), ResponseCode.CONSUME_MSG_TIMEOUT),
+        (ConnectionLost("gone"), ResponseCode.SYSTEM_ERROR),
+    ],
+)
+async def test_local_client_that_does_not_answer_has_a_code(error: RemotingError, code: ResponseCode) -> None:
+    on = stage(FakeBackend(names=["broker-a"]))
+    client = FakeChannel(answer=error)
+    await on.ask(heartbeat("c1", {"g": []}), client)
+    reply = await on.ask(ask(RUNNING_INFO))
+    assert (reply.code, reply.remark) == (code, str(error))
 
 
 @pytest.mark.parametrize(("fields", "broker"), [({"brokerName": "broker-b"}, "broker-b"), ({}, "broker-a")])
