@@ -346,6 +346,7 @@ _ROUTINES: tuple[Routine, ...] = (
     lambda broker, now: broker.pipeline.tick(now),
     lambda broker, now: broker.transactions.tick(now),
     lambda broker, now: broker._notices.tick(now),
+    lambda broker, now: broker.statistics.tick(now),
     Broker._wake_unlocked,
     Broker._wake_scheduled,
     Broker._expire_polls,

@@ -13,19 +13,17 @@ from remoting.codes import OWN_VERSION, ResponseCode, version_text
 
 def runtime(broker: Broker, request: Request) -> Answer:
     """GET_BROKER_RUNTIME_INFO: return a KVTable with the keys that tools read."""
-    uptime = max(request.now - broker.started, 1) / 1000
-    put, got = broker.statistics.counts["put"], broker.statistics.counts["got"]
+    stored, delivered = (_rate(broker, request, name) for name in ("BROKER_PUT_NUMS", "BROKER_GET_NUMS"))
     table = {
         "brokerVersion": str(OWN_VERSION),
         "brokerVersionDesc": f"V{version_text(OWN_VERSION).replace('.', '_')}",
         "brokerActive": "true",
         "bootTimestamp": str(broker.started),
-        "runtime": f"[ {uptime:.0f} seconds ]",
-        "putTps": f"{put / uptime:.2f}",
-        "getTransferredTps": f"{got / uptime:.2f}",
-        "getTotalTps": f"{got / uptime:.2f}",
-        "msgPutTotalTodayNow": str(put),
-        "msgGetTotalTodayNow": str(got),
+        "runtime": _duration(request.now - broker.started),
+        "putTps": stored,
+        "getTransferredTps": delivered,
+        "getTotalTps": delivered,
+        **_totals(broker),
         "earliestMessageTimeStamp": str(broker.started),
         **dict.fromkeys(_ZEROS, "0"),
         "producerGroups": str(len(broker.members.producers)),
@@ -42,10 +40,6 @@ def runtime(broker: Broker, request: Request) -> Answer:
 _ZEROS = (
     "commitLogDiskRatio",
     "consumeQueueDiskRatio",
-    "msgPutTotalYesterdayMorning",
-    "msgPutTotalTodayMorning",
-    "msgGetTotalYesterdayMorning",
-    "msgGetTotalTodayMorning",
     "sendThreadPoolQueueSize",
     "pullThreadPoolQueueSize",
     "sendThreadPoolQueueHeadWaitTimeMills",
@@ -58,6 +52,32 @@ _ZEROS = (
     "timerEnqueueTps",
     "timerDequeueTps",
 )
+
+
+def _rate(broker: Broker, request: Request, name: str) -> str:
+    """Return messages per second of the last minute; tools read the first number of several."""
+    return f"{broker.statistics.rate(name, broker.settings.cluster, request.now):.2f}"
+
+
+def _totals(broker: Broker) -> dict[str, str]:
+    """Return the totals from which tools subtract one another for the messages of today and of yesterday."""
+    times = {
+        "YesterdayMorning": broker.statistics.yesterday_morning,
+        "TodayMorning": broker.statistics.today_morning,
+        "TodayNow": broker.statistics.counts,
+    }
+    return {
+        f"msg{name}Total{time}": str(counts[key])
+        for name, key in (("Put", "put"), ("Get", "got"))
+        for time, counts in times.items()
+    }
+
+
+def _duration(milliseconds: int) -> str:
+    minutes, seconds = divmod(milliseconds // 1000, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
 
 
 def config(broker: Broker, _: Request) -> Answer:

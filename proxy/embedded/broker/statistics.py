@@ -5,6 +5,7 @@ are due at fixed times after the broker's start. A counter takes those that were
 values have not changed in the meantime.
 """
 
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from operator import attrgetter
@@ -92,6 +93,12 @@ _MESSAGES: Final[_Value] = attrgetter("messages")
 _SIZE: Final[_Value] = attrgetter("size")
 
 
+def _next_midnight(now: int) -> int:
+    """Return the end (ms) of the day, local time; days of a change of the clocks have another length."""
+    today = time.localtime(now / 1000)
+    return int(time.mktime((today.tm_year, today.tm_mon, today.tm_mday + 1, 0, 0, 0, 0, 0, -1))) * 1000
+
+
 class Statistics:
     """The counters of one broker, which started at `start` (ms)."""
 
@@ -99,6 +106,9 @@ class Statistics:
         self._cluster, self._start = cluster, start
         # Messages since the start.
         self.counts = {"put": 0, "got": 0}
+        # The same at the last midnight but one, and at the last; zero before the first.
+        self.yesterday_morning, self.today_morning = dict(self.counts), dict(self.counts)
+        self._next_midnight = _next_midnight(start)
         # By topic, by `topic@group`, and by cluster.
         self._stored: dict[str, Counter] = {}
         self._delivered: dict[str, Counter] = {}
@@ -115,6 +125,12 @@ class Statistics:
             "BROKER_PUT_NUMS": (self._all_stored, _MESSAGES, False),
             "BROKER_GET_NUMS": (self._all_delivered, _MESSAGES, False),
         }
+
+    def tick(self, now: int) -> None:
+        """Begin a new day at midnight, local time (RocketMQ's BrokerStats)."""
+        if now >= self._next_midnight:
+            self.yesterday_morning, self.today_morning = self.today_morning, dict(self.counts)
+            self._next_midnight = _next_midnight(now)
 
     def add_stored(self, topic: str, size: int, now: int) -> None:
         """Count a message that is stored in a topic."""

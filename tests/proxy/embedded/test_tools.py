@@ -19,6 +19,8 @@ from tests.proxy.embedded.broker_harness import BrokerHarness
 pytestmark = pytest.mark.anyio
 
 
+_DAY = 24 * 60 * 60 * 1000
+
 # Lite topics are new in RocketMQ 5.5; earlier brokers do not support them either.
 _LITE = {RequestCode.POP_LITE_MESSAGE, RequestCode.LITE_SUBSCRIPTION_CTL}
 
@@ -270,6 +272,39 @@ async def test_runtime_info_and_config_are_reported(harness: BrokerHarness) -> N
     assert table["brokerVersionDesc"].startswith("V5")
     assert b"brokerName=broker-a\n" in harness.get(RequestCode.GET_BROKER_CONFIG).body
     assert harness.ask(4711).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+def _runtime(harness: BrokerHarness) -> dict[str, str]:
+    table: dict[str, str] = orjson.loads(harness.get(ToolCode.GET_BROKER_RUNTIME_INFO).body)["table"]
+    return table
+
+
+async def test_runtime_info_contains_the_rates_of_the_last_minute(harness: BrokerHarness) -> None:
+    harness.topic("t")
+    harness.pass_time(5000)
+    for _ in range(30):
+        harness.send("t")
+    harness.pull("t")
+    harness.pass_time(10_000)
+    table = _runtime(harness)
+    assert (table["putTps"], table["getTransferredTps"]) == ("3.00", "3.00")
+    harness.pass_time(120_000)
+    table = _runtime(harness)
+    assert (table["putTps"], table["getTransferredTps"]) == ("0.00", "0.00")
+    assert table["runtime"] == "[ 0 days, 0 hours, 2 minutes, 15 seconds ]"
+
+
+async def test_runtime_info_contains_the_totals_of_today_and_yesterday(harness: BrokerHarness) -> None:
+    harness.topic("t")
+    names = [f"msgPutTotal{time}" for time in ("YesterdayMorning", "TodayMorning", "TodayNow")]
+    totals = []
+    for count in (3, 2, 1):
+        for _ in range(count):
+            harness.send("t")
+        table = _runtime(harness)
+        totals.append([int(table[name]) for name in names])
+        harness.pass_time(_DAY, step=_DAY // 24)
+    assert totals == [[0, 0, 3], [0, 3, 5], [3, 5, 6]]
 
 
 async def test_messages_are_found_by_key_and_offset(harness: BrokerHarness) -> None:
