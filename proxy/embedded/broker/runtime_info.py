@@ -6,7 +6,7 @@ import orjson
 
 from proxy.embedded.broker.broker import Broker
 from proxy.embedded.broker.errors import Refused
-from proxy.embedded.broker.request import Answer, Request
+from proxy.embedded.broker.request import Answer, Request, java_bool
 from remoting import command as commands
 from remoting.codes import OWN_VERSION, ResponseCode, version_text
 
@@ -80,17 +80,53 @@ def _duration(milliseconds: int) -> str:
     return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
 
 
+# RocketMQ's options by the names of settings; other settings have no option of the same meaning.
+_OPTIONS = {
+    "name": "brokerName",
+    "cluster": "brokerClusterName",
+    "host": "brokerIP1",
+    "port": "listenPort",
+    "region": "regionId",
+    "trace": "traceOn",
+    "auto_create_topics": "autoCreateTopicEnable",
+    "auto_create_groups": "autoCreateSubscriptionGroup",
+    "default_queues": "defaultTopicQueueNums",
+    "max_message_size": "maxMessageSize",
+    "server_side_reset": "useServerSideResetOffset",
+    "recall": "recallMessageEnable",
+    "store_replies": "storeReplyMessageEnable",
+    "delay_ladder": "messageDelayLevel",
+    "max_delay": "timerMaxDelaySec",
+    "timer_precision": "timerPrecisionMs",
+    "transaction_timeout": "transactionTimeOut",
+    "transaction_interval": "transactionCheckInterval",
+    "transaction_checks": "transactionCheckMax",
+    "retry_topic_v2": "enableRetryTopicV2",
+    "retry_probability": "popFromRetryProbability",
+    "max_polls": "maxPopPollingSize",
+    "max_polls_per_queue": "popPollingSize",
+    "member_expiry": "channelExpiredTimeout",
+}
+# Milliseconds of the units of delay levels, the largest first.
+_UNITS = {"h": 3_600_000, "m": 60_000, "s": 1000}
+
+
+def _level(delay: int) -> str:
+    """Return a delay (ms) as messageDelayLevel has it."""
+    return next((f"{delay // size}{unit}" for unit, size in _UNITS.items() if delay % size == 0), f"{delay / 1000}s")
+
+
 def config(broker: Broker, _: Request) -> Answer:
-    """GET_BROKER_CONFIG: return the settings as lines of key and value."""
-    settings = broker.settings
-    lines = [
-        f"brokerName={settings.name}",
-        f"brokerClusterName={settings.cluster}",
-        "brokerId=0",
-        "brokerRole=ASYNC_MASTER",
-        "useServerSideResetOffset=true",
-    ]
-    lines += [f"{item.name}={getattr(settings, item.name)}" for item in dataclasses.fields(settings)]
+    """GET_BROKER_CONFIG: return the settings as lines of key and value, with RocketMQ's names."""
+    values = {_OPTIONS.get(key, key): value for key, value in dataclasses.asdict(broker.settings).items()}
+    values |= {
+        "brokerId": 0,
+        "brokerRole": "ASYNC_MASTER",
+        "enablePropertyFilter": True,
+        "messageDelayLevel": " ".join(map(_level, broker.settings.delay_ladder)),
+        "timerMaxDelaySec": broker.settings.max_delay // 1000,
+    }
+    lines = [f"{key}={java_bool(value) if isinstance(value, bool) else value}" for key, value in values.items()]
     return commands.success({"version": "{}"}, "\n".join(lines).encode() + b"\n")
 
 
