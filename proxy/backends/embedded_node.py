@@ -104,7 +104,7 @@ class Node:
         metrics.gauge("gantry_embedded_corrupt", "Corrupt records found in the log.", lambda: store.corrupt)
         metrics.counter(
             "gantry_embedded_messages",
-            "Messages that the embedded broker stored and delivered.",
+            "Messages that the embedded broker stored and delivered, without those of system topics.",
             "direction",
             broker.statistics.counts,
         )

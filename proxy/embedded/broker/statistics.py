@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Final, NamedTuple
 
+from remoting.names import is_system
+
 # Maximum number of topics, and of pairs of topic and group, that are counted; the oldest gives way to a new one.
 _MAX_COUNTERS: Final = 10_000
 # Milliseconds between samples and number of samples, by period. RocketMQ's bodies have this order.
@@ -104,7 +106,7 @@ class Statistics:
 
     def __init__(self, cluster: str, start: int) -> None:
         self._cluster, self._start = cluster, start
-        # Messages since the start.
+        # Messages since the start, without those of system topics: a delayed message counts once, when it is due.
         self.counts = {"put": 0, "got": 0}
         # The same at the last midnight but one, and at the last; zero before the first.
         self.yesterday_morning, self.today_morning = dict(self.counts), dict(self.counts)
@@ -134,7 +136,8 @@ class Statistics:
 
     def add_stored(self, topic: str, size: int, now: int) -> None:
         """Count a message that is stored in a topic."""
-        self.counts["put"] += 1
+        if not is_system(topic):
+            self.counts["put"] += 1
         self._counter(self._all_stored, self._cluster, now).add(1, size, now)
         self._counter(self._stored, topic, now).add(1, size, now)
 
@@ -142,7 +145,8 @@ class Statistics:
         """Count the messages of a response to a consumer."""
         if records:
             size = sum(map(len, records))
-            self.counts["got"] += len(records)
+            if not is_system(topic):
+                self.counts["got"] += len(records)
             self._counter(self._all_delivered, self._cluster, now).add(len(records), size, now)
             self._counter(self._delivered, f"{topic}@{group}", now).add(len(records), size, now)
 

@@ -319,6 +319,18 @@ async def test_runtime_info_contains_the_totals_of_today_and_yesterday(harness: 
     assert totals == [[0, 0, 3], [0, 3, 5], [3, 5, 6]]
 
 
+async def test_a_delayed_message_counts_once_in_the_totals(harness: BrokerHarness) -> None:
+    harness.topic("t")
+    harness.send("t", b"x", {"DELAY": "1"})
+    assert _runtime(harness)["msgPutTotalTodayNow"] == "0"
+    harness.pass_time(2000)
+    assert harness.bodies("t") == [b"x"]
+    assert _runtime(harness)["msgPutTotalTodayNow"] == "1"
+    harness.pull("t")
+    harness.pull("SCHEDULE_TOPIC_XXXX")
+    assert _runtime(harness)["msgGetTotalTodayNow"] == "1"
+
+
 async def test_messages_are_found_by_key_and_offset(harness: BrokerHarness) -> None:
     harness.topic("t")
     for number in range(3):
