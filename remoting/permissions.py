@@ -153,6 +153,8 @@ NEEDS: Mapping[int, Needs] = {
     _C.GET_ALL_TOPIC_CONFIG: _CLUSTER,
     _C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: _CLUSTER,
     _C.GET_TOPIC_STATS_INFO: Needs((_topic(Action.GET),)),
+    _C.GET_TOPIC_CONFIG: Needs((_topic(Action.GET),)),
+    _C.GET_SUBSCRIPTIONGROUP_CONFIG: Needs((_group(Action.GET, field="group"),)),
     _C.UPDATE_AND_CREATE_TOPIC: Needs((_topic(Action.CREATE),)),
     _C.DELETE_TOPIC_IN_BROKER: _DELETE_TOPIC,
     _C.DELETE_TOPIC_IN_NAMESRV: _DELETE_TOPIC,

@@ -336,6 +336,26 @@ _ROWS = (
     replace(_DELETE_TOPIC, code=_C.DELETE_TOPIC_IN_NAMESRV),
     replace(_ALL_TOPICS, code=_C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG),
     RequestSpec(
+        _C.GET_TOPIC_CONFIG,
+        Action.GET,
+        _fields("topic"),
+        replica=ReplicaChoice.ANY,
+        repeatable=True,
+        tool=True,
+        rip55=False,
+    ),
+    RequestSpec(
+        _C.GET_SUBSCRIPTIONGROUP_CONFIG,
+        Action.GET,
+        _fields("group"),
+        topic=None,
+        group="group",
+        replica=ReplicaChoice.ANY,
+        repeatable=True,
+        tool=True,
+        rip55=False,
+    ),
+    RequestSpec(
         _C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
         Action.CREATE,
         topic=None,
@@ -447,16 +467,6 @@ _ROWS = (
 )
 
 _INTERNAL_ROWS = (
-    RequestSpec(_C.GET_TOPIC_CONFIG, Action.GET, replica=ReplicaChoice.ANY, repeatable=True, rip55=False),
-    RequestSpec(
-        _C.GET_SUBSCRIPTIONGROUP_CONFIG,
-        Action.GET,
-        topic=None,
-        group="group",
-        replica=ReplicaChoice.ANY,
-        repeatable=True,
-        rip55=False,
-    ),
     RequestSpec(_C.GET_BROKER_CONFIG, Action.GET, topic=None, repeatable=True, rip55=False),
     RequestSpec(_C.QUERY_TOPIC_CONSUME_BY_WHO, Action.GET, repeatable=True, rip55=False),
     RequestSpec(_C.QUERY_TOPICS_BY_CONSUMER, Action.GET, topic=None, group="group", repeatable=True, rip55=False),

@@ -36,7 +36,7 @@ class SuperUsers:
 
     def change(self, core: Messaging, context: Context, serve: Serve | None = None) -> Awaitable[RemotingCommand]:
         """Check a change of a user, then serve the request (default: send it to all brokers)."""
-        return self._change(core, context, partial(users.ask_all, core) if serve is None else serve)
+        return self._change(core, context, partial(users.change, core) if serve is None else serve)
 
     async def _change(self, core: Messaging, context: Context, serve: Serve) -> RemotingCommand:
         role = self._authority.grants(context.principal).role

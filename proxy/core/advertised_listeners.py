@@ -27,15 +27,15 @@ class ListenerRoutes:
         self.dedicated = {listener.broker: listener for listener in listeners if listener.broker is not None}
         self._shared = next((listener for listener in listeners if listener.broker is None), None)
 
-    def address_for(self, context: Context, broker: str) -> str:
-        """Return `host:port` of the broker for this request's client.
+    def address_for(self, context: Context, broker: str, *, tool: bool = False) -> str:
+        """Return `host:port` of the broker for this request's client. tool: for an operator's tool.
 
-        Clients that name a broker in each request use the shared listener. Other clients use the broker's dedicated
-        listener, so that their requests need no broker name.
+        Clients that name a broker in each request use the shared listener. Other clients, and tools, use the broker's
+        dedicated listener, so that their requests need no broker name.
         """
         peer = context.channel.peer
         current = self._by_name.get(peer.listener)
-        target = None if _names_brokers(context) else self.dedicated.get(broker)
+        target = None if _names_brokers(context) and not tool else self.dedicated.get(broker)
         if target is None and current is not None and current.broker is not None:
             target = self._shared
         if target is None or current is None or target.name == current.name:

@@ -42,6 +42,9 @@ class Backend(Protocol):
     async def forget_topic(self, topic: str) -> None:
         """Remove the routes of a topic that was deleted from its brokers. Raises ServiceUnavailable."""
 
+    def topic_created(self, topic: str) -> None:
+        """Look up a topic again, if it was unknown: it was created at its brokers."""
+
     def request(
         self, broker: str, spec: RequestSpec, command: RemotingCommand, timeout: float, channel: Channel | None
     ) -> "asyncio.Future[RemotingCommand]":

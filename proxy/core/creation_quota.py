@@ -16,7 +16,7 @@ from proxy.core.creation_budgets import CreationBudgets
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import GroupNotExist, RemotingError, ServiceUnavailable, TopicNotExist
-from remoting.requests import INTERNAL_REQUESTS, REQUESTS
+from remoting.requests import REQUESTS
 
 # Names of each kind that are remembered.
 _MAX_NAMES = 20_000
@@ -120,7 +120,7 @@ class CreationQuota:
     async def _group_exists(self, name: str) -> bool:
         """Ask the brokers in turn until one answers; all have the same groups."""
         command = commands.request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": name})
-        spec = INTERNAL_REQUESTS[RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG]
+        spec = REQUESTS[RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG]
         failure: RemotingError = ServiceUnavailable("no broker is available")
         for broker in await self._backend().brokers():
             try:

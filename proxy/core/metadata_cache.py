@@ -12,7 +12,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError, ServiceUnavailable, TopicNotExist
 from remoting.properties import MessageType
-from remoting.requests import INTERNAL_REQUESTS
+from remoting.requests import REQUESTS
 from remoting.tasks import spawn
 from remoting.topic_group_config import GroupConfig, TopicConfig
 
@@ -199,7 +199,7 @@ class MetadataCache:
         for broker in (names[start:] + names[:start])[:_MAX_BROKERS]:
             try:
                 reply = await self._backend().request(
-                    broker, INTERNAL_REQUESTS[command.code], command.copy(), _BROKER_TIMEOUT, None
+                    broker, REQUESTS[command.code], command.copy(), _BROKER_TIMEOUT, None
                 )
             except RemotingError as error:
                 failure = error

@@ -114,6 +114,9 @@ class EmbeddedBackend:
         """Return the broker's cluster."""
         return {self.name: self.broker.settings.cluster}
 
+    def topic_created(self, topic: str) -> None:
+        """Do nothing: routes are derived from the topics."""
+
     async def forget_topic(self, topic: str) -> None:
         """Do nothing: routes are derived from the topics."""
 

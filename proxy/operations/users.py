@@ -26,7 +26,7 @@ from proxy.auth.stores.store import (
     explain,
 )
 from proxy.auth.stores.users_file import UsersFileStore
-from proxy.core.handlers.users import READS, ask_all, ask_one
+from proxy.core.handlers.users import READS, change, query
 from proxy.operations import operator_channel
 from proxy.operations.failures import Failure, FailureKind, OperationFailed, conflict, not_found
 from proxy.operations.operation import REMOTE_TIMEOUT, operation
@@ -320,7 +320,7 @@ def _ask_brokers(services: AdminServices) -> Ask:
     core = services.replica.core
 
     async def ask(code: RequestCode, fields: Mapping[str, str], body: bytes) -> bytes:
-        handling = ask_one if code in READS else ask_all
+        handling = query if code in READS else change
         reply = await operator_channel.handle(core, handling, code, dict(fields), body=body)
         if reply.code != ResponseCode.SUCCESS:
             raise StoreError(f"the brokers refuse {code.name} with {reply.code}: {reply.remark}")

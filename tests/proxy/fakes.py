@@ -113,6 +113,7 @@ class FakeBackend:
     unregistered: list[tuple[FakeChannel, Groups]] = field(default_factory=list)
     unregister_commands: list[RemotingCommand | None] = field(default_factory=list)
     unregistering: asyncio.Event | None = None
+    created: list[str] = field(default_factory=list)
     unresponsive_brokers: frozenset[str] = frozenset()
 
     def cached_route(self, topic: str) -> TopicRoute | None:
@@ -152,6 +153,9 @@ class FakeBackend:
 
     async def clusters(self) -> Mapping[str, str]:
         return dict.fromkeys(self.names, "DefaultCluster")
+
+    def topic_created(self, topic: str) -> None:
+        self.created.append(topic)
 
     async def forget_topic(self, topic: str) -> None:
         self.warm.pop(topic, None)

@@ -174,6 +174,9 @@ class ClusterBackend:
         await self._name_servers.delete_topic(topic)
         self._routes.remove(topic)
 
+    def topic_created(self, topic: str) -> None:
+        self._routes.forget_unknown((topic,))
+
     async def refresh_brokers(self) -> None:
         """Load the broker table from the name servers; concurrent callers share one load."""
         await asyncio.shield(self._refreshing or self._start_refresh())

@@ -4,7 +4,7 @@
 """
 
 from proxy.core import membership
-from proxy.core.handlers import groups, locks, lookups, offsets, pop, route, tools, users
+from proxy.core.handlers import administration, groups, locks, lookups, offsets, pop, route, tools, users
 from proxy.core.messaging import Handling
 from remoting.codes import RequestCode
 
@@ -26,6 +26,9 @@ HANDLERS: dict[int, Handling] = {
     RequestCode.GET_CONSUMER_RUNNING_INFO: tools.query_client,
     RequestCode.CONSUME_MESSAGE_DIRECTLY: tools.query_client,
     RequestCode.DELETE_TOPIC_IN_NAMESRV: tools.forget_topic,
-    **dict.fromkeys(users.READS, users.ask_one),
-    **dict.fromkeys(users.WRITES, users.ask_all),
+    **dict.fromkeys(administration.CHANGES, administration.change),
+    **dict.fromkeys(administration.QUERIES, administration.query),
+    **dict.fromkeys(administration.TABLES, administration.merge),
+    **dict.fromkeys(users.READS, users.query),
+    **dict.fromkeys(users.WRITES, users.change),
 }

@@ -23,7 +23,7 @@ async def clusters(core: Messaging, context: Context) -> RemotingCommand:
     brokers: dict[str, object] = {}
     by_cluster: dict[str, list[str]] = {}
     for name, cluster in sorted((await core.backend.clusters()).items()):
-        address = core.listener_routes.address_for(context, name)
+        address = core.listener_routes.address_for(context, name, tool=True)
         brokers[name] = {"brokerName": name, "cluster": cluster, "brokerAddrs": {MASTER_ID: address}}
         by_cluster.setdefault(cluster, []).append(name)
     return commands.success(body=fastjson.dumps({"brokerAddrTable": brokers, "clusterAddrTable": by_cluster}))

@@ -1,0 +1,116 @@
+"""Requests of operators' tools about topics and groups.
+
+Tools name no broker: at the brokers, each has an address of its own. Through the access point their requests for several
+brokers arrive at one address, as one request or as equal ones, which therefore stand for all brokers. A request with
+a broker's name, or at a listener of one broker, concerns that broker only.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from proxy.core.context import Context
+from proxy.core.forwarding import send
+from proxy.core.handlers import every_broker
+from proxy.core.messaging import Messaging
+from remoting import command as commands
+from remoting import fastjson
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+from remoting.fastjson import ObjectKeys
+
+CHANGES = (
+    RequestCode.UPDATE_AND_CREATE_TOPIC,
+    RequestCode.DELETE_TOPIC_IN_BROKER,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+    RequestCode.DELETE_SUBSCRIPTIONGROUP,
+)
+QUERIES = (
+    RequestCode.GET_ALL_TOPIC_CONFIG,
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+    RequestCode.GET_TOPIC_CONFIG,
+    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
+)
+# The replies have a table by queue, and each broker has queues of its own.
+TABLES = (
+    RequestCode.GET_TOPIC_STATS_INFO,
+    RequestCode.GET_CONSUME_STATS,
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+)
+# Those of the topic only; others may not have the topic.
+_OF_TOPIC = (
+    RequestCode.GET_TOPIC_CONFIG,
+    RequestCode.GET_TOPIC_STATS_INFO,
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+)
+
+
+async def change(core: Messaging, context: Context) -> RemotingCommand:
+    """Change all brokers; return the first error. Raises ServiceUnavailable."""
+    reply = (await every_broker.ask_all(core, context, await _brokers(core, context)))[0]
+    if context.code == RequestCode.UPDATE_AND_CREATE_TOPIC and reply.code == ResponseCode.SUCCESS:
+        core.backend.topic_created(context.fields["topic"])
+    return reply
+
+
+async def query(core: Messaging, context: Context) -> RemotingCommand:
+    """Return the reply of one broker. Raises ServiceUnavailable."""
+    return await every_broker.ask_one(core, context, await _brokers(core, context))
+
+
+async def merge(core: Messaging, context: Context) -> RemotingCommand:
+    """Return the tables of all brokers as one, or the first error. Raises ServiceUnavailable, BodyError."""
+    names = await _brokers(core, context)
+    if len(names) == 1:
+        # Unchanged.
+        context.broker = names[0]
+        return await (send(core, context, names[0]) or _no_reply())
+    replies = await every_broker.ask_all(core, context, names)
+    if len(replies) < len(names):
+        return replies[0]
+    bodies = [fastjson.load_object(reply.body) for reply in replies if reply.body]
+    return commands.success(dict(replies[0].fields), fastjson.dumps(_merged(bodies)))
+
+
+def _merged(bodies: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return one body: tables are united, rates added."""
+    merged: dict[str, Any] = {}
+    for body in bodies:
+        for name, value in body.items():
+            unite = _UNITE.get(name)
+            merged[name] = value if unite is None or name not in merged else unite(merged[name], value)
+    return merged
+
+
+def _unite_tables(one: object, other: object) -> ObjectKeys:
+    return ObjectKeys((*_pairs(one), *_pairs(other)))
+
+
+def _pairs(table: object) -> Iterable[tuple[Any, Any]]:
+    if isinstance(table, ObjectKeys):
+        return table.pairs
+    # An empty one.
+    return table.items() if isinstance(table, dict) else ()
+
+
+def _add(one: float, other: float) -> float:
+    return one + other
+
+
+_UNITE: dict[str, Callable[[Any, Any], Any]] = {
+    "offsetTable": _unite_tables,
+    "consumeTps": _add,
+    "topicPutTps": _add,
+}
+
+
+async def _brokers(core: Messaging, context: Context) -> list[str]:
+    named = context.fields.get(context.known_spec.broker)
+    if named:
+        return [named]
+    if context.channel.peer.broker is None and context.code in _OF_TOPIC and context.topic:
+        return sorted((await core.backend.route(context.topic)).brokers)
+    return list(await every_broker.brokers(core, context))
+
+
+async def _no_reply() -> RemotingCommand:
+    return commands.success()

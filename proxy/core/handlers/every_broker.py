@@ -1,0 +1,62 @@
+"""Requests about what each broker keeps its own copy of: changes go to all brokers, queries to one.
+
+At a listener of one broker, both go to that broker.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from proxy.core.context import Context
+from proxy.core.messaging import Messaging
+from remoting.codes import ResponseCode
+from remoting.command import RemotingCommand
+from remoting.errors import RemotingError, ServiceUnavailable
+
+
+async def brokers(core: Messaging, context: Context) -> Sequence[str]:
+    """Return the brokers that the request concerns, sorted. Raises ServiceUnavailable if none is known."""
+    only = context.channel.peer.broker
+    names = sorted(await core.backend.brokers()) if only is None else [only]
+    if not names:
+        raise ServiceUnavailable(f"no broker is available for {context.known_spec.name}")
+    return names
+
+
+async def ask_one(core: Messaging, context: Context, names: Sequence[str]) -> RemotingCommand:
+    """Return the reply of the first broker that replies. Raises the last broker's error."""
+    failure: RemotingError | None = None
+    for broker in names:
+        context.broker = broker
+        try:
+            return await _send(core, context, broker)
+        except RemotingError as error:
+            failure = error
+    assert failure is not None
+    raise failure
+
+
+async def ask_all(core: Messaging, context: Context, names: Sequence[str]) -> Sequence[RemotingCommand]:
+    """Return the replies of all brokers, or only the first one that is not SUCCESS, whose remark names its broker.
+
+    Raises ServiceUnavailable, which names the broker, if one does not reply. Brokers that could be changed stay
+    changed: a repeated request changes the others.
+    """
+    context.broker = names[0]
+    replies = await asyncio.gather(*(_send(core, context, broker) for broker in names), return_exceptions=True)
+    successes: list[RemotingCommand] = []
+    for broker, reply in zip(names, replies, strict=True):
+        if isinstance(reply, RemotingError):
+            raise ServiceUnavailable(f"{broker}: {reply}")
+        if isinstance(reply, BaseException):
+            raise reply
+        if reply.code != ResponseCode.SUCCESS:
+            if len(names) > 1:
+                reply.header["remark"] = f"{broker}: {reply.remark}"
+            return (reply,)
+        successes.append(reply)
+    return successes
+
+
+def _send(core: Messaging, context: Context, broker: str) -> "asyncio.Future[RemotingCommand]":
+    timeout = core.settings.cluster.request_timeout
+    return core.backend.request(broker, context.known_spec, context.command.copy(), timeout, context.channel)
