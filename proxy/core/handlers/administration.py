@@ -1,8 +1,8 @@
 """Requests of operators' tools about topics and groups.
 
-Tools name no broker: at the brokers, each has an address of its own. Through the access point their requests for several
-brokers arrive at one address, as one request or as equal ones, which therefore stand for all brokers. A request with
-a broker's name, or at a listener of one broker, concerns that broker only.
+Tools name no broker: at the brokers, each has an address of its own. Through the access point their requests for
+several brokers arrive at one address, as one request or as equal ones, which therefore stand for all brokers. A request
+with a broker's name, or at a listener of one broker, concerns that broker only.
 """
 
 from collections.abc import Callable, Iterable

@@ -20,7 +20,8 @@ _REACTION_SECONDS = 0.5
 _SOON = 21
 _OLDEST = (ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1)
 _OUTDATED = ("TLSv1", "TLSv1.1")
-_EXPIRED, _NOT_YET, _WRONG_NAME = 10, 9, 62
+# X509_V_ERR_… of OpenSSL.
+_WRONG_NAME, _SELF_SIGNED = 62, 18
 
 
 async def check_tls(diagnosis: Diagnosis) -> AsyncIterator[Finding]:
@@ -136,7 +137,9 @@ async def _verified(diagnosis: Diagnosis, certificate: bytes, names: list[str]) 
         await _handshake(replace(diagnosis.plain_target, tls=strict))
     except ssl.SSLCertVerificationError as error:
         if error.verify_code == _WRONG_NAME or "mismatch" in error.verify_message.lower():
-            yield finding("tls.name", name=host, names=", ".join(own) or "nobody")
+            yield finding("tls.name", name=host, names=", ".join(own) or "none")
+        elif error.verify_code == _SELF_SIGNED and diagnosis.options.wanted != "tls":
+            yield finding("tls.self_signed")
         else:
             yield finding("tls.untrusted", error=error.verify_message)
     else:

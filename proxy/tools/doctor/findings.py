@@ -101,6 +101,11 @@ CATALOGUE: Mapping[str, Entry] = MappingProxyType(
             "set `tls.mode` to permissive, or use TLS in the clients",
         ),
         "tls.trusted": Entry(_OK, "the certificate is trusted, names {name}, and is valid until {until:%Y-%m-%d}"),
+        "tls.self_signed": Entry(
+            _NOTE,
+            "the certificate is self-signed: it encrypts for clients that verify none, such as Java and Go over gRPC",
+            "clients that verify it (Node, Python, Rust) refuse it: set `tls.certificate` and `tls.key`",
+        ),
         "tls.untrusted": Entry(
             _WARN,
             "the certificate is not trusted here: {error}",

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import trustme
 
+from proxy.tools.doctor.findings import Level
 from tests.proxy.tools.doctor.servers import codes, only, replica, run_doctor, server
 
 pytestmark = pytest.mark.anyio
@@ -53,9 +54,17 @@ async def test_tls_only_is_a_note(tmp_path: Path) -> None:
 
 
 async def test_missing_tls_is_a_note_unless_required(tmp_path: Path) -> None:
-    async with replica(tmp_path) as app:
+    async with replica(tmp_path, tls={"self_signed": False}) as app:
         assert "tls.none" in codes(await run_doctor(app))
         assert "tls.required" in codes(await run_doctor(app, wanted="tls"))
+
+
+async def test_a_self_signed_certificate_is_a_note_unless_tls_is_required(tmp_path: Path) -> None:
+    async with replica(tmp_path) as app:
+        found = await run_doctor(app)
+        assert {"tls.both", "tls.self_signed"} <= codes(found)
+        assert only(found, "tls.self_signed").level is Level.NOTE
+        assert "tls.untrusted" in codes(await run_doctor(app, wanted="tls"))
 
 
 async def test_certificate_for_another_name_is_a_warning(tmp_path: Path) -> None:
