@@ -49,8 +49,14 @@ def tag(descriptor: Any, field: str, wire_type: int = LENGTH_DELIMITED) -> int:
     return number << 3 | wire_type
 
 
-def read_integer(data: bytes, position: int) -> tuple[int, int]:
-    """Return the integer at a position, and the position after it; -1 for one of more than 56 bits.
+# Shifts of the bytes after the first one: of an integer of up to 56 bits, and of a size or tag, of which protobuf takes
+# at most five bytes.
+_SHIFTS: Final = (7, 14, 21, 28, 35, 42, 49)
+SIZE: Final = (7, 14, 21, 28)
+
+
+def read_integer(data: bytes, position: int, shifts: tuple[int, ...] = _SHIFTS) -> tuple[int, int]:
+    """Return the integer at a position, and the position after it; -1 for one of more bytes than there are shifts.
 
     Raises IndexError.
     """
@@ -59,7 +65,7 @@ def read_integer(data: bytes, position: int) -> tuple[int, int]:
     if value < 0x80:
         return value, position
     value &= 0x7F
-    for shift in (7, 14, 21, 28, 35, 42, 49):
+    for shift in shifts:
         byte = data[position]
         position += 1
         value |= (byte & 0x7F) << shift

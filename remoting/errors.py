@@ -75,6 +75,10 @@ class ConnectionLost(ServiceUnavailable):
     """The connection was lost before the response came; whether the request was served is unknown."""
 
 
+class ClientGone(ConnectionLost):
+    """The client disconnected before its request was sent to a server."""
+
+
 class RequestTimeout(RemotingError):
     """The peer did not respond in time; whether the request was served is unknown."""
 

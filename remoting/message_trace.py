@@ -115,10 +115,13 @@ def _flag(value: bool) -> str:
     return "true" if value else "false"
 
 
-def decode(body: bytes) -> list[Record]:
-    """Return the records of a trace message that are about messages sent or delivered. Raises BodyError."""
+def decode(body: bytes, about: str = "") -> list[Record]:
+    """Return the records of a trace message that are about messages sent or delivered. Raises BodyError.
+
+    about: a text, such as a message id, without which records are not decoded.
+    """
     try:
-        records = [line.split(_FIELD) for line in body.decode().split(_RECORD) if line]
+        records = [line.split(_FIELD) for line in body.decode().split(_RECORD) if line and about in line]
         return [_decoders[fields[0]](fields) for fields in records if fields[0] in _decoders]
     except (UnicodeDecodeError, ValueError, IndexError):
         raise BodyError("a trace message has another format") from None

@@ -23,7 +23,7 @@ from remoting import command as commands
 from remoting import send_message
 from remoting.codes import STORED, RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import BodyError, ConnectionLost, RemotingError, RequestTimeout, ServiceUnavailable
+from remoting.errors import BodyError, ClientGone, ConnectionLost, RemotingError, RequestTimeout, ServiceUnavailable
 from remoting.ids import OffsetMessageId
 from remoting.names import DLQ_PREFIX, RETRY_PREFIX
 from remoting.properties import MessageType
@@ -201,6 +201,8 @@ class SendService:
             try:
                 waiting = self._dispatch(rpc, command, broker, queue_id)
                 reply = await waiting
+            except ClientGone:
+                raise
             except ConnectionLost:
                 unresponsive.note_failure(broker, begin)
                 # The message may have been stored.

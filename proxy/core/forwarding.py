@@ -19,7 +19,7 @@ from remoting import messages, pop, properties
 from remoting.batch_ack import BatchAckBody
 from remoting.codes import ONEWAY_FLAG, RequestCode
 from remoting.command import RemotingCommand
-from remoting.errors import BodyError, BrokerNotNamed, ConnectionLost, InvalidRequest, Overloaded, TopicNotExist
+from remoting.errors import BodyError, BrokerNotNamed, ClientGone, InvalidRequest, Overloaded, TopicNotExist
 from remoting.ids import RecallHandle
 from remoting.names import RETRY_PREFIX
 from remoting.requests import SEND_FIELD_NAMES
@@ -102,7 +102,7 @@ def _join(shares: UpstreamShares, core: Messaging, context: Context, broker: str
 def _send_waiting_poll(
     core: Messaging, context: Context, turns: PollTurns, timeout: float, now: float
 ) -> Reply | RemotingCommand | None:
-    """Send a poll that has waited; None for a oneway request. Raises ConnectionLost, Overloaded.
+    """Send a poll that has waited; None for a oneway request. Raises ClientGone, Overloaded.
 
     For a client that does not read, return a reply without messages.
     """
@@ -114,11 +114,11 @@ def _send_waiting_poll(
 def _send_waiting(
     core: Messaging, context: Context, window: Window | PollTurns, timeout: float, now: float
 ) -> Reply | None:
-    """Send a request that has waited; None for a oneway request. Raises ConnectionLost, Overloaded."""
+    """Send a request that has waited; None for a oneway request. Raises ClientGone, Overloaded."""
     command, broker = context.command, context.broker
     assert broker is not None
     if context.channel.closed:
-        raise ConnectionLost("the client has disconnected before its request was sent")
+        raise ClientGone("the client has disconnected before its request was sent")
     if now - context.started > timeout:
         host = context.channel.peer.address.host
         raise Overloaded(f"too many requests of {host} are in flight at {broker}; try again later")

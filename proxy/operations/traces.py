@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import anyio
+import anyio.lowlevel
 from pydantic import Field
 
 from proxy.operations import message_lookup
@@ -12,6 +14,9 @@ from proxy.operations.values import Answer, Timestamp, at_milliseconds
 from remoting import messages
 from remoting.errors import BodyError
 from remoting.message_trace import ConsumptionEnd, ConsumptionStart, Publication, Record, decode
+
+# Bytes of a trace message, decompressed: clients write at most 128,000. A small message may expand to much more.
+_MAX_BODY = 256 * 1024
 
 
 class TracedSend(Answer):
@@ -61,12 +66,14 @@ async def get_trace(services: AdminServices, query: TraceQuery) -> MessageTraceR
     records: list[tuple[Record, str]] = []
     for one in reversed(found):
         try:
-            decoded = decode(messages.body(one.message))
+            decoded = decode(messages.body(one.message, _MAX_BODY), query.message_id)
         except BodyError:
             # Other programs may write to the topic.
             continue
         host, _ = one.message.born_host
         records += [(record, host) for record in decoded if record.message_id == query.message_id]
+        # Other clients' turn.
+        await anyio.lowlevel.checkpoint()
     ends = {record.request_id: record for record, _ in records if isinstance(record, ConsumptionEnd)}
     sends = [_send(record, host) for record, host in records if isinstance(record, Publication)]
     starts = [(record, host) for record, host in records if isinstance(record, ConsumptionStart)]

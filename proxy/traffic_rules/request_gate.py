@@ -17,7 +17,7 @@ from proxy.traffic_rules.request_attributes import RequestAttributes
 from remoting import command as commands
 from remoting.codes import STORED, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import ConnectionLost, NotPermitted, RemotingError
+from remoting.errors import ClientGone, NotPermitted, RemotingError
 
 Handling = Awaitable[RemotingCommand] | None
 
@@ -75,7 +75,7 @@ class RequestGate:
     def _serve(self, context: Context, decision: Decision, serve: Serve) -> Handling:
         """Serve the request, then meter its reply and send its copies."""
         if decision.wait and context.channel.closed:
-            raise ConnectionLost("the client disconnected")
+            raise ClientGone("the client disconnected")
         mirrors = decision.mirrors
         # Forwarding overwrites the command except for its fields and body.
         original = context.command.copy() if mirrors else None

@@ -153,5 +153,10 @@ def test_a_changed_request_is_read_as_protobuf_does(request: SendMessageRequest,
 @example(b"\x0a\x0a\x1a\x08\x3a\x02\x08\x01\x3a\x02\x10\x01")
 @example(b"\x0a\x08\x12\x06\x12\x01v\x0a\x01k")
 @example(b"\x0a\x85\x80\x00\x22\x03abc")
+# Sizes of six bytes, which protobuf refuses.
+@example(b"\x0a\x83\x80\x80\x80\x80\x00\x22\x01b")
+@example(b"\x0a\x08\x22\x81\x80\x80\x80\x80\x00b")
+@example(b"\x0a\x0a\x1a\x08\x0a\x81\x80\x80\x80\x80\x00b")
+@example(bytes.fromhex("0a140a031201741a848080808080001a026964220162"))
 def test_any_bytes_are_read_as_protobuf_does(data: bytes) -> None:
     assert_read_as_protobuf_does(data)

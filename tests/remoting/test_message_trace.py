@@ -40,6 +40,12 @@ def test_separators_in_keys_do_not_break_records() -> None:
     assert decode(encode(record).encode()) == [ConsumptionStart(5, "R", "g", "r", "id", 0, "a b c")]
 
 
+def test_records_of_other_messages_are_not_decoded() -> None:
+    other = ConsumptionStart(5, "R", "g", "r", "id of another", 0, "")
+    malformed = "Pub\x01x\x02"
+    assert decode((malformed + encode(other) + encode(_SENT)).encode(), "id\x01") == [_SENT]
+
+
 @pytest.mark.parametrize("body", [b"\xff", b"Pub\x01x\x02", b"SubBefore\x01\x02"])
 def test_other_bodies_are_refused(body: bytes) -> None:
     with pytest.raises(BodyError):

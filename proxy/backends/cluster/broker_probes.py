@@ -1,7 +1,7 @@
 """Detection of brokers that hang: a stopped process keeps its connections, and name servers list it for minutes."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from proxy.backends.cluster.server_connection import ServerConnection
@@ -30,23 +30,19 @@ class BrokerProbes:
         # When the probe without a reply was sent, in seconds.
         self._probed: dict[ServerConnection, float] = {}
 
-    def check(self, servers: Iterable[ServerConnection]) -> bool:
+    def check(self, servers: Collection[ServerConnection]) -> bool:
         """Check all connections, once per CHECK_SECONDS; return whether `unresponsive` has changed."""
         now = self._clock()
-        addresses: set[str] = set()
+        heard = self._heard(servers, now)
         silent: set[str] = set()
-        heard: set[str] = set()
         probed: dict[ServerConnection, float] = {}
         for server in servers:
-            addresses.add(server.address)
             sent = self._probed.get(server)
             if sent is None:
                 if _waits(server, now):
                     probed[server] = now
                     self._probe(server)
-            elif _has_read(server, sent):
-                heard.add(server.address)
-            else:
+            elif not _has_read(server, sent):
                 if now - sent >= _REPLY_SECONDS:
                     silent.add(server.address)
                 repeats = now - sent >= _REPEAT_SECONDS or (server.connection is None and now - sent >= _REPLY_SECONDS)
@@ -54,12 +50,29 @@ class BrokerProbes:
                 if repeats:
                     self._probe(server)
         self._probed = probed
-        former, self.unresponsive = self.unresponsive, ((self.unresponsive | silent) - heard) & addresses
+        former, self.unresponsive = (
+            self.unresponsive,
+            ((self.unresponsive | silent) - heard) & {server.address for server in servers},
+        )
         for address in self.unresponsive - former:
             _log.warning("the broker %s does not answer: gRPC sends and receives use others", address)
         for address in former - self.unresponsive:
             _log.info("the broker %s answers again, or is not listed any more", address)
         return former != self.unresponsive
+
+    def _heard(self, servers: Iterable[ServerConnection], now: float) -> set[str]:
+        """Return the addresses that have sent something lately, since the first probe, over any connection.
+
+        One connection may be silent because only its path is lost.
+        """
+        first: dict[str, float] = {}
+        for server, sent in self._probed.items():
+            first[server.address] = min(sent, first.get(server.address, sent))
+        return {
+            server.address
+            for server in servers
+            if server.address in first and _has_read(server, max(first[server.address], now - _SILENT_SECONDS))
+        }
 
 
 def _waits(server: ServerConnection, now: float) -> bool:

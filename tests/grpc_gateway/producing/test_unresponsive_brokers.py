@@ -11,7 +11,7 @@ from protos.apache.rocketmq.v2.definition_pb2 import Code
 from protos.apache.rocketmq.v2.service_pb2 import SendMessageRequest
 from remoting import command as commands
 from remoting.command import RemotingCommand
-from remoting.errors import ConnectionLost, RequestTimeout, ServiceUnavailable
+from remoting.errors import ClientGone, ConnectionLost, RequestTimeout, ServiceUnavailable
 from tests.grpc_gateway.fakes import FakeCore, make_rpc
 from tests.grpc_gateway.messages import route
 from tests.grpc_gateway.producing.test_send_service import STORED, message
@@ -73,6 +73,13 @@ async def test_an_answer_ends_the_avoidance() -> None:
 
 async def test_failures_without_a_wait_are_not_avoided() -> None:
     sends = Sends(ConnectionLost, seconds=0.5)
+    await sends.tried(8)
+    assert (await sends.tried(16)).count("broker-a") == 8
+
+
+async def test_a_client_that_leaves_says_nothing_about_the_broker() -> None:
+    """Its request waited in Gantry, and was not sent."""
+    sends = Sends(ClientGone)
     await sends.tried(8)
     assert (await sends.tried(16)).count("broker-a") == 8
 

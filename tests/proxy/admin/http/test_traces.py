@@ -5,7 +5,10 @@ from pathlib import Path
 import pytest
 
 from grpc_gateway import message_trace
-from tests.cluster.client import create_topic
+from remoting import messages
+from remoting.compression import CompressionType
+from remoting.message_trace import TRACE_TOPIC, Publication, encode
+from tests.cluster.client import Client, create_topic
 from tests.cluster.grpc.consumer import Consumer
 from tests.proxy.admin.http.replicas import replica
 
@@ -32,6 +35,16 @@ async def test_trace_names_publication_and_every_delivery(tmp_path: Path) -> Non
         assert (await own.get("/v1/message-traces/unknown"))["sends"] == []
         metrics = (await own.read.get("/metrics")).text
         assert 'gantry_message_traces_total{outcome="written"} 4.0' in metrics
+
+
+async def test_trace_messages_that_expand_much_are_passed_over(tmp_path: Path) -> None:
+    """A few KB, stored by any client, would take gigabytes and seconds."""
+    record = encode(Publication(1, "R", "shop", "orders", "ID1", "", "", "host", 3, 2, 0, "offset", True)).encode()
+    async with replica(tmp_path) as own, Client(own.address) as client:
+        for filler in (b"", b"x\x02" * 200_000):
+            body, flags = messages.compress(record + filler, CompressionType.ZLIB)
+            await client.send(TRACE_TOPIC, body, {"KEYS": "ID1"}, sysFlag=flags)
+        assert len((await own.get("/v1/message-traces/ID1"))["sends"]) == 1
 
 
 async def test_messages_of_the_trace_topic_are_not_traced(tmp_path: Path) -> None:

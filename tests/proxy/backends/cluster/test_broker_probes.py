@@ -104,6 +104,21 @@ async def test_one_connection_that_reads_speaks_for_its_broker() -> None:
     assert checks.run(1) == set()
 
 
+async def test_a_silent_connection_beside_a_busy_one_is_no_hung_broker() -> None:
+    """Its path is lost, not the broker."""
+    checks = Checks("a", "a")
+    busy = checks.servers[1].connection
+    assert busy is not None
+    for _ in range(20):
+        checks.now += 1
+        busy.read_at = checks.now
+        checks.probes.check(checks.servers)  # type: ignore[arg-type]
+        assert checks.probes.unresponsive == set()
+    assert checks.probed
+    # The broker hangs, too: the busy connection becomes silent.
+    assert checks.run(4) == {"a"}
+
+
 async def test_a_new_connection_is_no_answer() -> None:
     """The system accepts connections to a stopped process."""
     checks = Checks("a")
