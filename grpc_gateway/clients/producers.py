@@ -38,6 +38,8 @@ _RETRY_DELAY = 5.0
 # Topics of one channel, which have to fit into a heartbeat, and route requests between two turns of the event loop.
 _MAX_TOPICS = 500
 _LOOKUPS = 16
+# Look-ups that fail, for example by a timeout, before the others of a pass wait for the retry as well.
+_MAX_FAILED = 8
 _NO_PEER = Peer(HostPort("unix:", 0), HostPort("unix:", 0))
 
 
@@ -76,7 +78,13 @@ class Producers:
         # Topics registered with their brokers or found not to exist, and those to unregister.
         self._registered: set[str] = set()
         self._removed: set[str] = set()
+        # Topics whose look-up failed, or had to wait for the retry of those that failed.
+        self._failed: set[str] = set()
+        self._postponed: set[str] = set()
+        self._retry_at = math.inf
         self._registered_at = -math.inf
+        # Whether topics have become due since the pass began.
+        self._interrupted = False
         self._registering = False
         self._next_producer = itertools.count()
         self.unanswered = 0
@@ -94,6 +102,7 @@ class Producers:
         for topic in current - previous:
             self._by_topic.setdefault(topic, {})[client] = None
             self._removed.discard(topic)
+            self._interrupted = True
         if current:
             self._topics[client] = current
         if self._by_topic.keys() != self._registered:
@@ -102,8 +111,18 @@ class Producers:
     def sweep(self, now: float) -> None:
         """Send a heartbeat to the brokers if it is due; call every few seconds with the time of `clock`."""
         if self._by_topic and now - self._registered_at >= self._heartbeat_interval:
-            # Register all topics again: a topic may have got more brokers.
-            self._registered.clear()
+            # Register all topics again: a topic may have got more brokers. A pass that takes long continues with those
+            # that do not exist.
+            if self._registering:
+                self._registered.difference_update(*(one.topics for one in self.representatives))
+            else:
+                self._registered.clear()
+            self._registered_at = self._clock()
+            self._interrupted = True
+            self._start_registration()
+        elif now >= self._retry_at:
+            self._retry_at = math.inf
+            self._postponed.clear()
             self._start_registration()
 
     def __len__(self) -> int:
@@ -134,59 +153,103 @@ class Producers:
     # Registration with the brokers.
 
     def _start_registration(self) -> None:
+        if self._registered_at == -math.inf:
+            self._registered_at = self._clock()
         if not self._registering:
             self._registering = True
             spawn_quietly(self._register_until_current())
 
     async def _register_until_current(self) -> None:
         try:
-            while self._by_topic.keys() != self._registered or self._removed:
+            while self._due() or self._removed:
                 removed, self._removed = self._removed, set()
-                topics = set(self._by_topic)
+                self._interrupted = False
                 try:
-                    await self._register(topics, removed)
+                    await self._register(removed)
                 except RemotingError as error:
                     _log.info("registration of producers with brokers failed: %s", error)
                     self._removed |= removed - self._by_topic.keys()
                     self._registered_at = self._clock() - self._heartbeat_interval + _RETRY_DELAY
                     return
-                self._registered, self._registered_at = topics, self._clock()
         finally:
             self._registering = False
 
-    async def _register(self, topics: set[str], removed: Collection[str]) -> None:
+    def _due(self) -> set[str]:
+        """Return the topics to register; forget those without producers."""
+        for topics in (self._registered, self._failed, self._postponed):
+            topics &= self._by_topic.keys()
+        return self._by_topic.keys() - self._registered - self._postponed
+
+    async def _register(self, removed: Collection[str]) -> None:
         for representative in self.representatives:
             left = representative.topics.intersection(removed)
             if left:
                 representative.topics -= left
                 await self._turns.next()
                 await self._core.leave(representative.channel, left)
-        new = sorted(topics - self._registered)
+        due = self._due()
         # Look-ups of topics that may not exist do not delay the others.
-        known = [topic for topic in new if self._core.cached_route(topic) is not None]
-        await self._add(known)
-        await self._add(sorted(set(new).difference(known)))
+        known = {topic for topic in due if self._core.cached_route(topic) is not None}
+        if known:
+            await self._add(self._in_turns(known))
+        elif due:
+            await self._add(self._in_turns(due))
 
-    async def _add(self, topics: Collection[str]) -> None:
-        """Register the topics that exist. Raises RemotingError."""
+    def _in_turns(self, topics: set[str]) -> list[str]:
+        """Return the topics in the order of look-ups: one of each client in turn, and last those that failed before."""
+        ranks: dict[str, int] = {}
+        places: dict[Client, int] = {}
+        for topic in sorted(topics):
+            for client in self._by_topic[topic]:
+                place = places[client] = places.get(client, 0) + 1
+                ranks[topic] = min(place, ranks.get(topic, place))
+        return sorted(ranks, key=lambda topic: (topic in self._failed, ranks[topic]))
+
+    async def _add(self, topics: list[str]) -> None:
+        """Register the topics that exist, until others become due or too many look-ups fail. Raises RemotingError."""
         placed = {topic: one for one in self.representatives for topic in one.topics}
         changed: dict[Representative, None] = {}
+        done: set[str] = set()
+        failures = missing = 0
         for number, topic in enumerate(topics):
             if number % _LOOKUPS == 0:
                 await self._turns.next()
+            # Ordering the topics again costs as much as a share of the look-ups. Topics that exist do not wait for more
+            # that do not.
+            if (self._interrupted or (changed and missing)) and number > len(topics) // _LOOKUPS:
+                break
             representative = placed.get(topic) or self._with_room()
-            if await self._has_route(representative.channel, topic):
+            try:
+                exists = await self._has_route(representative.channel, topic)
+            except RemotingError as error:
+                _log.info("look-up of topic %s, for the registration of its producers, failed: %s", topic, error)
+                self._failed.add(topic)
+                self._postpone([topic])
+                failures += 1
+                if failures == _MAX_FAILED:
+                    self._postpone(topics[number:])
+                    break
+                continue
+            self._failed.discard(topic)
+            done.add(topic)
+            if exists:
                 representative.topics.add(topic)
                 changed[representative] = None
             else:
+                missing += 1
                 representative.topics.discard(topic)
         for representative in changed:
             channel = representative.channel
             body = heartbeat_data.producer_heartbeat(channel.client_id, sorted(representative.topics))
             await dispatch(self._core, channel, commands.request(RequestCode.HEART_BEAT, body=body))
+        self._registered |= done
+
+    def _postpone(self, topics: Collection[str]) -> None:
+        self._postponed.update(topics)
+        self._retry_at = self._clock() + _RETRY_DELAY
 
     async def _has_route(self, channel: Client, topic: str) -> bool:
-        """Return whether the topic exists, and register the channel with its brokers."""
+        """Return whether the topic exists, and register the channel with its brokers. Raises RemotingError."""
         try:
             await dispatch(self._core, channel, _route_request(topic))
         except TopicNotExist:

@@ -12,7 +12,7 @@ from remoting import command as commands
 from remoting import messages
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
-from remoting.errors import Overloaded, TopicNotExist
+from remoting.errors import Overloaded, RequestTimeout, TopicNotExist
 from remoting.routes import TopicRoute
 from tests.cluster.servers import eventually
 from tests.grpc_gateway.client_harness import ClientHarness, TelemetrySession
@@ -187,6 +187,59 @@ async def test_failed_registration_is_retried_after_a_delay() -> None:
     await harness.heartbeat(client_id="p1")
     await settle()
     assert sent_commands(harness)[count:] == [(ROUTE, "a"), (HEART_BEAT, ["a"])]
+
+
+async def test_failed_look_up_of_a_topic_does_not_prevent_registration_of_others() -> None:
+    def answer(command: RemotingCommand) -> RemotingCommand | Exception:
+        fails = command.code == ROUTE and command.fields["topic"] == "failing"
+        return RequestTimeout("no answer") if fails else commands.success()
+
+    harness = ClientHarness(FakeCore(answer=answer))
+    await open_producer(harness, "a", "failing", "z")
+    assert (HEART_BEAT, ["a", "z"]) in sent_commands(harness)
+    count = len(sent_commands(harness))
+    harness.core.answer = lambda _: commands.success()
+    harness.client_lifecycle.producers.sweep(asyncio.get_running_loop().time() + 6)
+    await settle()
+    # Only the topic that failed is looked up again.
+    assert sent_commands(harness)[count:] == [(ROUTE, "failing"), (HEART_BEAT, ["a", "failing", "z"])]
+
+
+async def test_look_ups_of_topics_end_while_name_servers_do_not_answer() -> None:
+    core = FakeCore(answer=lambda _: RequestTimeout("no answer"))
+    producers = Producers(core, make_client, asyncio.get_running_loop().time)
+    producers.set_topics(make_client("p", PEER), [f"topic-{number:02}" for number in range(50)])
+    await settle()
+    assert len(core.handled) == 8
+    producers.sweep(asyncio.get_running_loop().time() + 6)
+    await settle()
+    # Those that have not been tried come first.
+    assert core.handled[8][2]["topic"] == "topic-08"
+
+
+async def test_missing_topics_of_some_clients_do_not_delay_registration_for_others() -> None:
+    missing_lookups = 0
+    heartbeats: list[int] = []
+
+    def answer(command: RemotingCommand) -> RemotingCommand | Exception:
+        nonlocal missing_lookups
+        if command.code == ROUTE and command.fields["topic"].startswith("no-such"):
+            missing_lookups += 1
+            if missing_lookups == 100:
+                producers.set_topics(make_client("p", PEER), ["orders"])
+            return TopicNotExist("no route")
+        if command.code == HEART_BEAT:
+            heartbeats.append(missing_lookups)
+        return commands.success()
+
+    core = FakeCore(answer=answer)
+    producers = Producers(core, make_client, asyncio.get_running_loop().time)
+    for number in range(8):
+        topics = [f"no-such-{number}-{other}" for other in range(1000)]
+        producers.set_topics(make_client(f"attacker-{number}", PEER), topics)
+    await eventually(lambda: missing_lookups == 8000)
+    assert heartbeats
+    assert heartbeats[0] < 2000
 
 
 async def test_topics_added_during_a_registration_are_registered_next() -> None:
