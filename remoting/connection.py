@@ -21,7 +21,7 @@ from remoting.command import RemotingCommand
 from remoting.compilation import mypyc_attr
 from remoting.errors import FrameError, HeaderError, InvalidRequest, RemotingError
 from remoting.flow_control import DEFAULT_LIMITS, FlowControl, Limits, Progress
-from remoting.frame import MAX_FRAME, Frame, FrameDecoder
+from remoting.frame import MAX_FRAME, MAX_HEADER, MAX_SERVER_HEADER, Frame, FrameDecoder
 from remoting.memory_watch import LARGE
 from remoting.outcomes import error_response, is_large, response_of
 from remoting.pending_request import LostHandler
@@ -103,7 +103,7 @@ class RemotingConnection(FlowControl):
         self.opened_at = self.read_at = self.loop.time()
         self.received_bytes = self.sent_bytes = 0
         self.requests = self.answers = self.undecodable = 0
-        self._decoder = FrameDecoder(limits.frame)
+        self._decoder = FrameDecoder(limits.frame, MAX_SERVER_HEADER if peer is None else MAX_HEADER)
         # Bytes of the unfinished frame, and bytes that the peer has read while responses wait.
         self._unfinished: Progress | None = None
         self._unread: Progress | None = None

@@ -12,8 +12,12 @@ from remoting.errors import FrameError
 # Maximum size of a frame, length field included, as in official servers and clients
 # (com.rocketmq.remoting.frameMaxLength).
 MAX_FRAME: Final = 16 * 1024 * 1024
-# Maximum size of a header. Properties may have 32 KiB, all other fields are short, and decoding multiplies the memory.
+# Maximum size of a client's header. Properties may have 32 KiB, all other fields are short, and decoding multiplies the
+# memory.
 MAX_HEADER: Final = 256 * 1024
+# Maximum size of a server's header: the response to a batch has the id of each message, of up to 57 bytes, and a batch
+# of 4 MiB has up to 190,650 messages.
+MAX_SERVER_HEADER: Final = 12 * 1024 * 1024
 _PREFIX: Final = 8
 # Bytes of the length field, and of the type and the header length after it.
 _LENGTH: Final = 4
@@ -35,11 +39,12 @@ class FrameDecoder:
     than one chunk, with the last one, if it is unfinished.
     """
 
-    __slots__ = ("_buffer", "_max_frame", "_missing", "buffered", "partial_frames")
+    __slots__ = ("_buffer", "_max_frame", "_max_header", "_missing", "buffered", "partial_frames")
 
-    def __init__(self, max_frame: int = MAX_FRAME) -> None:
+    def __init__(self, max_frame: int = MAX_FRAME, max_header: int = MAX_HEADER) -> None:
         self._buffer = bytearray()
         self._max_frame = max_frame
+        self._max_header = max_header
         # Bytes until the next frame can be complete, so that a large frame that arrives in many chunks is parsed once.
         self._missing = 0
         self.buffered = 0
@@ -66,7 +71,7 @@ class FrameDecoder:
     def _split(self, data: bytes, carried: bool = False) -> list[Frame]:
         """Return the frames in `data` and buffer the rest; `carried`: data begins with a frame that was unfinished."""
         frames: list[Frame] = []
-        start, end, max_length = 0, len(data), self._max_frame - _LENGTH
+        start, end, max_length, max_header = 0, len(data), self._max_frame - _LENGTH, self._max_header
         # Typed, because the values of a struct are not.
         length: int
         mark: int
@@ -79,9 +84,9 @@ class FrameDecoder:
                 length > max_length
                 or mark >= _SERIALIZE_TYPE_LIMIT
                 or header_length > length - _LENGTH
-                or header_length > MAX_HEADER
+                or header_length > max_header
             ):
-                raise FrameError(_describe_error(length, mark >> 24, header_length, self._max_frame), frames)
+                raise FrameError(self._describe_error(length, mark >> 24, header_length), frames)
             if stop > end:
                 self._missing = stop - end
                 break
@@ -99,15 +104,14 @@ class FrameDecoder:
             self.buffered = end - start
         return frames
 
-
-def _describe_error(length: int, serialize_type: int, header_length: int, max_frame: int) -> str:
-    if length + 4 > max_frame:
-        return f"a frame of {length} bytes is over the limit of {max_frame}"
-    if serialize_type > 1:
-        return f"unknown serialize type {serialize_type}"
-    if header_length > MAX_HEADER:
-        return f"a header of {header_length} bytes is over the limit of {MAX_HEADER}"
-    return f"a header of {header_length} bytes does not fit a frame of {length}"
+    def _describe_error(self, length: int, serialize_type: int, header_length: int) -> str:
+        if length + _LENGTH > self._max_frame:
+            return f"a frame of {length} bytes is over the limit of {self._max_frame}"
+        if serialize_type > 1:
+            return f"unknown serialize type {serialize_type}"
+        if header_length > self._max_header:
+            return f"a header of {header_length} bytes is over the limit of {self._max_header}"
+        return f"a header of {header_length} bytes does not fit a frame of {length}"
 
 
 def encode_prefix(serialize_type: int, header_length: int, body_length: int) -> bytes:

@@ -52,6 +52,18 @@ async def test_a_pulled_message_is_as_it_was_sent(cluster: Cluster, gantry: Gant
 
 
 @covers(RequestCode.SEND_BATCH_MESSAGE)
+async def test_a_batch_of_many_small_messages_is_stored(cluster: Cluster, gantry: Gantry) -> None:
+    """The ids in the response take more than a client's header may."""
+    topic = await create_topic(cluster.broker, "batch")
+    batch = [BatchMessage(0, b"%d" % number, "") for number in range(13_000)]
+    async with Client(gantry.address) as client:
+        fields = client.named(send_fields(topic, batch=True))
+        reply = await client.get(RequestCode.SEND_BATCH_MESSAGE, v2(fields), messages.encode_batch(batch))
+        assert len(set(reply.fields["msgId"].split(","))) == len(batch)
+        end = await client.get(RequestCode.GET_MAX_OFFSET, client.named({"topic": topic, "queueId": 0}))
+    assert end.fields["offset"] == str(len(batch))
+
+
 async def test_a_batch_is_pulled_as_single_messages(cluster: Cluster, gantry: Gantry) -> None:
     topic = await create_topic(cluster.broker, "batch")
     batch = [BatchMessage(n, b"body %d" % n, properties.encode({"KEYS": f"k{n}", "WAIT": "true"})) for n in range(3)]

@@ -204,6 +204,14 @@ public final class Frames {
         write(RequestCode.VIEW_BROKER_STATS_DATA, figures, null);
         users();
         acls();
+
+        GetTopicConfigRequestHeader topic = new GetTopicConfigRequestHeader();
+        topic.setTopic("topic");
+        write(RequestCode.GET_TOPIC_CONFIG, topic, null);
+
+        GetSubscriptionGroupConfigRequestHeader members = new GetSubscriptionGroupConfigRequestHeader();
+        members.setGroup("group");
+        write(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, members, null);
     }
 
     private static void users() throws Exception {

@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from typing import Any
 
+from protocol_negotiation.peer import Peer
 from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
@@ -79,14 +80,14 @@ class FakeTransport(asyncio.Transport):
 class Side:
     """A connection on a fake transport, with the requests and the close that it reported."""
 
-    def __init__(self, handler: Handler | None = None, limits: Limits | None = None) -> None:
+    def __init__(self, handler: Handler | None = None, limits: Limits | None = None, peer: Peer | None = None) -> None:
         self.clock = Clock()
         self.wheel = TimeoutWheel(self.clock)
         self.requests: list[RemotingCommand] = []
         self.replies: deque[asyncio.Future[RemotingCommand]] = deque()
         self.closed: list[RemotingConnection] = []
         self.connection = RemotingConnection(
-            self.wheel, handler or self.handle, self.closed.append, name="peer", limits=limits or Limits()
+            self.wheel, handler or self.handle, self.closed.append, peer, name="peer", limits=limits or Limits()
         )
         self.transport = FakeTransport(self.connection)
         self.connection.connection_made(self.transport)

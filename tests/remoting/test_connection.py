@@ -6,6 +6,7 @@ from collections.abc import Callable
 import orjson
 import pytest
 
+from protocol_negotiation.peer import HostPort, Peer
 from remoting import command as commands
 from remoting.close_cause import CloseCause
 from remoting.codes import ResponseCode
@@ -18,11 +19,13 @@ from remoting.errors import (
     TopicNotExist,
 )
 from remoting.flow_control import Limits
-from remoting.frame import MAX_HEADER, encode_prefix
+from remoting.frame import MAX_HEADER, MAX_SERVER_HEADER, encode_prefix
 from remoting.timeout_wheel import TimeoutWheel
 from tests.remoting.fake_transport import Side, peer_request, peer_response, run_ready, send_request
 
 pytestmark = pytest.mark.anyio
+
+CLIENT = Peer(HostPort.parse("192.0.2.7:50000"), HostPort.parse("198.51.100.9:8080"))
 
 
 # End of the connection.
@@ -281,9 +284,13 @@ async def test_a_frame_over_the_limit_closes_the_connection() -> None:
     assert side.connection.cause is CloseCause.PROTOCOL
 
 
-async def test_a_header_over_the_limit_closes_the_connection() -> None:
-    side = Side()
-    side.connection.data_received(encode_prefix(0, MAX_HEADER + 1, 0))
+@pytest.mark.parametrize(("peer", "limit"), [(None, MAX_SERVER_HEADER), (CLIENT, MAX_HEADER)])
+async def test_a_header_over_the_limit_closes_the_connection(peer: Peer | None, limit: int) -> None:
+    side = Side(peer=peer)
+    side.connection.data_received(encode_prefix(0, limit, 0))
+    assert side.connection.cause is None
+    side = Side(peer=peer)
+    side.connection.data_received(encode_prefix(0, limit + 1, 0))
     assert side.connection.cause is CloseCause.PROTOCOL
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remoting.errors import FrameError
-from remoting.frame import MAX_FRAME, MAX_HEADER, Frame, FrameDecoder, encode_prefix
+from remoting.frame import MAX_FRAME, MAX_HEADER, MAX_SERVER_HEADER, Frame, FrameDecoder, encode_prefix
 
 FRAMES = st.tuples(st.integers(0, 1), st.binary(max_size=40), st.binary(max_size=40))
 
@@ -105,6 +105,13 @@ def test_a_header_over_its_limit_is_a_frame_error(serialize_type: int) -> None:
     with pytest.raises(FrameError, match=f"a header of {MAX_HEADER + 1} bytes is over the limit") as caught:
         FrameDecoder().feed(encode((0, b"{}", b"")) + encode_prefix(serialize_type, MAX_HEADER + 1, 4))
     assert caught.value.frames == [(0, b"{}", b"")]
+
+
+def test_a_server_may_send_longer_headers() -> None:
+    reply: Frame = (0, bytes(MAX_HEADER + 1), b"")
+    assert FrameDecoder(max_header=MAX_SERVER_HEADER).feed(encode(reply)) == [reply]
+    with pytest.raises(FrameError, match=f"over the limit of {MAX_SERVER_HEADER}"):
+        FrameDecoder(max_header=MAX_SERVER_HEADER).feed(encode_prefix(0, MAX_SERVER_HEADER + 1, 4))
 
 
 @pytest.mark.parametrize(
