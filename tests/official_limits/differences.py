@@ -242,7 +242,6 @@ EMBEDDED_CODES = {
     "batch: none": "MESSAGE_ILLEGAL",
     "batch: 4 MiB + 1 together": "MESSAGE_ILLEGAL",
     "batch: truncated": "INVALID_PARAMETER",
-    "batch: with a delay": "SUCCESS",
     "pull, offset: over 64 bits": "INVALID_PARAMETER",
     "pull, filter: SQL that cannot be parsed": "SUBSCRIPTION_PARSE_FAILED",
     "pull, filter: unknown type": "SUBSCRIPTION_PARSE_FAILED",

@@ -92,10 +92,23 @@ def _refuse_as_http(server: socket.socket) -> None:
         connection.sendall(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n")
 
 
-def test_tls_at_a_plain_port_is_named(shell: Shell) -> None:
-    refusal = shell.refused("topics", "--tls")
-    assert refusal.startswith(f"cannot connect to {shell.endpoint}: ")
+def test_a_self_signed_certificate_is_named(shell: Shell) -> None:
+    assert shell.refused("topics", "--tls").endswith("(self-signed certificate); see --ca and --insecure")
+
+
+def test_tls_at_a_plain_port_is_named() -> None:
+    with socket.create_server((HOST, 0)) as server:
+        Thread(target=_close, args=(server,), daemon=True).start()
+        endpoint = f"{HOST}:{server.getsockname()[1]}"
+        refusal = Shell(endpoint).refused("topics", "--tls")
+    assert refusal.startswith(f"cannot connect to {endpoint}: ")
     assert refusal.endswith("if it serves no TLS, leave out --tls")
+
+
+def _close(server: socket.socket) -> None:
+    connection, _ = server.accept()
+    with connection:
+        connection.recv(4096)
 
 
 def test_version_is_printed() -> None:
