@@ -72,12 +72,17 @@ async def merge(core: Messaging, context: Context) -> RemotingCommand:
 
 
 def _merged(bodies: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return one body: tables are united, rates added."""
+    """Return one body: tables are united, and rates are the mean of all brokers.
+
+    A tool sends one request per broker, and adds the rates in the replies.
+    """
     merged: dict[str, Any] = {}
     for body in bodies:
         for name, value in body.items():
             unite = _UNITE.get(name)
             merged[name] = value if unite is None or name not in merged else unite(merged[name], value)
+    for name in _RATES & merged.keys():
+        merged[name] /= len(bodies)
     return merged
 
 
@@ -96,10 +101,10 @@ def _add(one: float, other: float) -> float:
     return one + other
 
 
+_RATES = frozenset({"consumeTps", "topicPutTps"})
 _UNITE: dict[str, Callable[[Any, Any], Any]] = {
     "offsetTable": _unite_tables,
-    "consumeTps": _add,
-    "topicPutTps": _add,
+    **dict.fromkeys(_RATES, _add),
 }
 
 
