@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
+from itertools import islice
 from time import monotonic
 from typing import Final
 
@@ -18,7 +19,7 @@ from remoting import messages, pop, properties
 from remoting.batch_ack import BatchAckBody
 from remoting.codes import ONEWAY_FLAG, RequestCode
 from remoting.command import RemotingCommand
-from remoting.errors import BrokerNotNamed, ClientGone, InvalidRequest, Overloaded, TopicNotExist
+from remoting.errors import BodyError, BrokerNotNamed, ClientGone, InvalidRequest, Overloaded, TopicNotExist
 from remoting.ids import RecallHandle
 from remoting.names import RETRY_PREFIX
 from remoting.requests import SEND_FIELD_NAMES
@@ -28,6 +29,11 @@ from remoting.routes import TopicRoute
 _MAX_POLL_MS: Final = 120_000
 # Brokers reject properties over 32,767 bytes; no property is added beyond this length.
 _MAX_PROPERTIES_LENGTH: Final = 30_000
+# Maximum number of messages in a batch: the response's header has their ids. A server's longer header would end the
+# connection to it, which other clients use.
+_MAX_BATCH = 16_384
+# Bytes of a batch that cannot have more messages: each takes at least 22 bytes.
+_SMALL_BATCH: Final = 22 * _MAX_BATCH
 
 
 def forward(core: Messaging, context: Context) -> Awaitable[RemotingCommand] | None:
@@ -214,6 +220,9 @@ def _set_born_host(core: Messaging, context: Context) -> None:
 
     Signed requests stay unchanged, but must not contain another address. gRPC clients set the property by the API.
     """
+    # Brokers read this flag of every send.
+    if len(context.command.body) > _SMALL_BATCH and _is_batch(context):
+        _check_batch_size(context.command)
     if not core.settings.born_host:
         return
     name = SEND_FIELD_NAMES[context.code].properties
@@ -232,13 +241,28 @@ def _set_born_host(core: Messaging, context: Context) -> None:
 
 
 def _check_batch(core: Messaging, context: Context) -> None:
-    """Reject a batch with another address than the producer's. Raises InvalidRequest."""
+    """Reject a batch of too many messages, or with another address than the producer's. Raises InvalidRequest."""
     command = context.command
+    _check_batch_size(command)
     if not core.settings.born_host or _BORN_HOST not in command.body:
         return
     for message in messages.iterate_batch(command.body):
         if not _may_name_born_host(context, properties.get(message.properties, properties.BORN_HOST)):
             raise _forged_born_host(context)
+
+
+def _is_batch(context: Context) -> bool:
+    return context.fields.get(SEND_FIELD_NAMES[context.code].batch, "").lower() == "true"
+
+
+def _check_batch_size(command: RemotingCommand) -> None:
+    """Raise InvalidRequest if a batch has more messages than ids fit into the header of a response."""
+    if len(command.body) <= _SMALL_BATCH:
+        return
+    # The server of the batch rejects a malformed one.
+    with contextlib.suppress(BodyError):
+        if sum(1 for _ in islice(messages.iterate_batch(command.body), _MAX_BATCH + 1)) > _MAX_BATCH:
+            raise InvalidRequest(f"a batch has more than {_MAX_BATCH} messages")
 
 
 def _may_name_born_host(context: Context, host: str | None) -> bool:
