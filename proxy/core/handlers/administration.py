@@ -5,7 +5,8 @@ several brokers arrive at one address, as one request or as equal ones, which th
 with a broker's name, or at a listener of one broker, concerns that broker only.
 """
 
-from collections.abc import Callable, Iterable
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from proxy.core.context import Context
@@ -45,30 +46,41 @@ _OF_TOPIC = (
 
 
 async def change(core: Messaging, context: Context) -> RemotingCommand:
-    """Change all brokers; return the first error. Raises ServiceUnavailable."""
-    reply = (await every_broker.ask_all(core, context, await _brokers(core, context)))[0]
+    """Change all brokers; return the first error. Raises RemotingError."""
+    reply = (await _ask_all(core, context, await _brokers(core, context)))[0]
     if context.code == RequestCode.UPDATE_AND_CREATE_TOPIC and reply.code == ResponseCode.SUCCESS:
         core.backend.topic_created(context.fields["topic"])
     return reply
 
 
 async def query(core: Messaging, context: Context) -> RemotingCommand:
-    """Return the reply of one broker. Raises ServiceUnavailable."""
-    return await every_broker.ask_one(core, context, await _brokers(core, context))
+    """Return the reply of one broker. Raises RemotingError."""
+    names = await _brokers(core, context)
+    if len(names) == 1:
+        return await _forward(core, context, names[0])
+    return await every_broker.ask_one(core, context, names)
 
 
 async def merge(core: Messaging, context: Context) -> RemotingCommand:
-    """Return the tables of all brokers as one, or the first error. Raises ServiceUnavailable, BodyError."""
+    """Return the tables of all brokers as one, or the first error. Raises RemotingError."""
     names = await _brokers(core, context)
-    if len(names) == 1:
-        # Unchanged.
-        context.broker = names[0]
-        return await (send(core, context, names[0]) or _no_reply())
-    replies = await every_broker.ask_all(core, context, names)
-    if len(replies) < len(names):
+    replies = await _ask_all(core, context, names)
+    if len(names) == 1 or len(replies) < len(names):
         return replies[0]
     bodies = [fastjson.load_object(reply.body) for reply in replies if reply.body]
     return commands.success(dict(replies[0].fields), fastjson.dumps(_merged(bodies)))
+
+
+async def _ask_all(core: Messaging, context: Context, names: Sequence[str]) -> Sequence[RemotingCommand]:
+    if len(names) == 1:
+        return (await _forward(core, context, names[0]),)
+    return await every_broker.ask_all(core, context, names)
+
+
+async def _forward(core: Messaging, context: Context, broker: str) -> RemotingCommand:
+    """Forward the request to its only broker, as requests of clients are forwarded."""
+    reply = send(core, context, broker)
+    return commands.success() if reply is None else await reply
 
 
 def _merged(bodies: list[dict[str, Any]]) -> dict[str, Any]:
@@ -97,25 +109,17 @@ def _pairs(table: object) -> Iterable[tuple[Any, Any]]:
     return table.items() if isinstance(table, dict) else ()
 
 
-def _add(one: float, other: float) -> float:
-    return one + other
-
-
 _RATES = frozenset({"consumeTps", "topicPutTps"})
 _UNITE: dict[str, Callable[[Any, Any], Any]] = {
     "offsetTable": _unite_tables,
-    **dict.fromkeys(_RATES, _add),
+    **dict.fromkeys(_RATES, operator.add),
 }
 
 
-async def _brokers(core: Messaging, context: Context) -> list[str]:
+async def _brokers(core: Messaging, context: Context) -> Sequence[str]:
     named = context.fields.get(context.known_spec.broker)
     if named:
-        return [named]
+        return (named,)
     if context.channel.peer.broker is None and context.code in _OF_TOPIC and context.topic:
         return sorted((await core.backend.route(context.topic)).brokers)
-    return list(await every_broker.brokers(core, context))
-
-
-async def _no_reply() -> RemotingCommand:
-    return commands.success()
+    return await every_broker.brokers(core, context)
