@@ -197,9 +197,9 @@ def _check_directory(options: argparse.Namespace) -> None:
     if records is None or "://" in records or any(key.endswith("fs.defaultFS") for key, _ in options.option):
         return
     if not Path(records).exists():
-        from analytics.records import NoRecords
+        from analytics.records import no_directory
 
-        raise NoRecords(f"there is no directory {records}: it should hold requests/, connections/ and members/")
+        raise no_directory(records)
 
 
 # Bytes of records up to which a job ends before thorough compilation of its code pays.

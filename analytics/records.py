@@ -34,6 +34,11 @@ class NoRecords(Exception):
         self.skipped = tuple(skipped)
 
 
+def no_directory(root: str) -> NoRecords:
+    """Return the error for a place of records that does not exist."""
+    return NoRecords(f"there is no directory {root}: it should hold requests/, connections/ and members/")
+
+
 @dataclass(frozen=True, slots=True)
 class Skipped:
     """A skipped file, with the reason."""
@@ -86,7 +91,7 @@ def read(
     schema = struct(table(name), partitions=True)
     within = _within(since, until)
     if not exists(spark, root):
-        raise NoRecords(f"there is no directory {root}: it should hold requests/, connections/ and members/")
+        raise no_directory(root)
     base = f"{root.rstrip('/')}/{name}"
     if not exists(spark, base):
         return Records(spark.createDataFrame([], schema))

@@ -6,7 +6,7 @@ from grpc_gateway import validation
 from grpc_gateway.wire_decoding import (
     LENGTH_DELIMITED,
     LONG,
-    SIZE,
+    SIZE_SHIFTS,
     UNREADABLE,
     VARINT,
     ReadRequest,
@@ -136,7 +136,7 @@ def read_single_message(data: bytes) -> SentMessage | None:
     try:
         if data[0] != _MESSAGES:
             return None
-        size, position = read_integer(data, 1, SIZE)
+        size, position = read_integer(data, 1, SIZE_SHIFTS)
         return _read_message(data, position) if position + size == len(data) else None
     except UNREADABLE:
         return None
@@ -149,7 +149,7 @@ def _read_message(data: bytes, position: int) -> SentMessage | None:
     while position < end:
         field, size, start = data[position], data[position + 1], position + 2
         if size >= LONG:
-            size, start = read_integer(data, position + 1, SIZE)
+            size, start = read_integer(data, position + 1, SIZE_SHIFTS)
         position = start + size
         if size < 0 or position > end:
             return None
@@ -176,13 +176,13 @@ def _read_property(properties: dict[str, str], data: bytes, position: int, end: 
         return False
     size, start = data[position + 1], position + 2
     if size >= LONG:
-        size, start = read_integer(data, position + 1, SIZE)
+        size, start = read_integer(data, position + 1, SIZE_SHIFTS)
     middle = start + size
     if size < 0 or middle >= end or data[middle] != _VALUE:
         return False
     size, value_start = data[middle + 1], middle + 2
     if size >= LONG:
-        size, value_start = read_integer(data, middle + 1, SIZE)
+        size, value_start = read_integer(data, middle + 1, SIZE_SHIFTS)
     if size < 0 or value_start + size != end:
         return False
     properties[data[start:middle].decode()] = data[value_start:end].decode()
@@ -197,10 +197,10 @@ def _read_system_properties(message: SentMessage, data: bytes, position: int, en
         if field < LONG:
             position += 1
         else:
-            field, position = read_integer(data, position, SIZE)
+            field, position = read_integer(data, position, SIZE_SHIFTS)
         value, start = data[position], position + 1
         if value >= LONG:
-            value, start = read_integer(data, position, SIZE)
+            value, start = read_integer(data, position, SIZE_SHIFTS)
             if value < 0:
                 return False
         if not field & LENGTH_DELIMITED:

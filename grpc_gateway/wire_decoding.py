@@ -52,7 +52,7 @@ def tag(descriptor: Any, field: str, wire_type: int = LENGTH_DELIMITED) -> int:
 # Shifts of the bytes after the first one: of an integer of up to 56 bits, and of a size or tag, of which protobuf takes
 # at most five bytes.
 _SHIFTS: Final = (7, 14, 21, 28, 35, 42, 49)
-SIZE: Final = (7, 14, 21, 28)
+SIZE_SHIFTS: Final = (7, 14, 21, 28)
 
 
 def read_integer(data: bytes, position: int, shifts: tuple[int, ...] = _SHIFTS) -> tuple[int, int]:

@@ -50,26 +50,14 @@ class SelfSignedSource(ContextSource[SelfSigned]):
 
 
 def _make_certificate() -> tuple[bytes, bytes]:
-    """Return a new certificate and its key, ECDSA over P-256, in PEM."""
-    # The imports take 60 ms.
+    """Return a new certificate and its key in PEM."""
     from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
     from cryptography.hazmat.primitives.hashes import SHA256
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+    from cryptography.hazmat.primitives.serialization import Encoding
 
-    key = generate_private_key(SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, _NAME)])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _MAX_CLOCK_SKEW)
-        .not_valid_after(now + _VALIDITY)
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .sign(key, SHA256())
-    )
-    pem_key = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    return certificate.public_bytes(Encoding.PEM), pem_key
+    from protocol_negotiation import new_certificate
+
+    key, name, now = new_certificate.new_key(), new_certificate.name_of(_NAME), datetime.datetime.now(datetime.UTC)
+    builder = new_certificate.begin(name, name, key, now - _MAX_CLOCK_SKEW, now + _VALIDITY)
+    builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+    return builder.sign(key, SHA256()).public_bytes(Encoding.PEM), new_certificate.pem(key)

@@ -16,7 +16,7 @@ MAX_FRAME: Final = 16 * 1024 * 1024
 # memory.
 MAX_HEADER: Final = 256 * 1024
 # Maximum size of a server's header: the response to a batch has the id of each message, of up to 57 bytes, and a batch
-# of 4 MiB has up to 190,650 messages.
+# of 4 MiB has room for 190,650 messages. `proxy.core.forwarding` permits fewer, but brokers have other clients, too.
 MAX_SERVER_HEADER: Final = 12 * 1024 * 1024
 _PREFIX: Final = 8
 # Bytes of the length field, and of the type and the header length after it.

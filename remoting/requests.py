@@ -8,6 +8,7 @@ a new row and, where it is not merely forwarded, a handler in `proxy.core.handle
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
+from typing import Any
 
 from remoting import send_message
 from remoting.codes import RequestCode
@@ -97,6 +98,11 @@ def _auth(code: RequestCode, action: Action, *required: str) -> RequestSpec:
     return RequestSpec(code, action, frozenset(required), topic=None, repeatable=repeatable, tool=True, rip55=False)
 
 
+def _tool(code: RequestCode, action: Action, required: str = "", **more: Any) -> RequestSpec:
+    """Return the row of a tool's request that may be repeated."""
+    return RequestSpec(code, action, _fields(required), repeatable=True, tool=True, rip55=False, **more)
+
+
 _C = RequestCode
 _PULL = "consumerGroup topic queueId queueOffset maxMsgNums sysFlag commitOffset suspendTimeoutMillis subVersion"
 _SEND_MESSAGE = RequestSpec(
@@ -141,15 +147,7 @@ _CLIENT_TOOL = RequestSpec(
     tool=True,
     rip55=False,
 )
-_TOPIC_STATS = RequestSpec(
-    _C.GET_TOPIC_STATS_INFO,
-    Action.GET,
-    _fields("topic"),
-    replica=ReplicaChoice.ANY,
-    repeatable=True,
-    tool=True,
-    rip55=False,
-)
+_TOPIC_STATS = _tool(_C.GET_TOPIC_STATS_INFO, Action.GET, "topic", replica=ReplicaChoice.ANY)
 _ALL_TOPICS = replace(_TOPIC_STATS, code=_C.GET_ALL_TOPIC_CONFIG, required=frozenset(), topic=None)
 _DELETE_TOPIC = replace(
     _TOPIC_STATS, code=_C.DELETE_TOPIC_IN_BROKER, action=Action.DELETE, replica=ReplicaChoice.MASTER
@@ -303,7 +301,7 @@ _ROWS = (
     RequestSpec(_C.QUERY_ASSIGNMENT, Action.SUB, topic=None, replica=ReplicaChoice.ANY, repeatable=True, rip55=False),
     # Routes.
     RequestSpec(_C.GET_ROUTEINFO_BY_TOPIC, Action.GET, _fields("topic"), repeatable=True),
-    RequestSpec(_C.GET_BROKER_CLUSTER_INFO, Action.GET, topic=None, repeatable=True, tool=True, rip55=False),
+    _tool(_C.GET_BROKER_CLUSTER_INFO, Action.GET, topic=None),
     # Message look-ups.
     RequestSpec(
         _C.QUERY_MESSAGE,
@@ -324,83 +322,21 @@ _ROWS = (
     # Administration of topics and groups by operators' tools.
     _ALL_TOPICS,
     _TOPIC_STATS,
-    RequestSpec(
+    _tool(
         _C.UPDATE_AND_CREATE_TOPIC,
         Action.CREATE,
-        _fields("topic defaultTopic readQueueNums writeQueueNums perm topicFilterType"),
-        repeatable=True,
-        tool=True,
-        rip55=False,
+        "topic defaultTopic readQueueNums writeQueueNums perm topicFilterType",
     ),
     _DELETE_TOPIC,
     replace(_DELETE_TOPIC, code=_C.DELETE_TOPIC_IN_NAMESRV),
     replace(_ALL_TOPICS, code=_C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG),
-    RequestSpec(
-        _C.GET_TOPIC_CONFIG,
-        Action.GET,
-        _fields("topic"),
-        replica=ReplicaChoice.ANY,
-        repeatable=True,
-        tool=True,
-        rip55=False,
-    ),
-    RequestSpec(
-        _C.GET_SUBSCRIPTIONGROUP_CONFIG,
-        Action.GET,
-        _fields("group"),
-        topic=None,
-        group="group",
-        replica=ReplicaChoice.ANY,
-        repeatable=True,
-        tool=True,
-        rip55=False,
-    ),
-    RequestSpec(
-        _C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
-        Action.CREATE,
-        topic=None,
-        repeatable=True,
-        tool=True,
-        rip55=False,
-    ),
-    RequestSpec(
-        _C.DELETE_SUBSCRIPTIONGROUP,
-        Action.DELETE,
-        _fields("groupName"),
-        topic=None,
-        group="groupName",
-        repeatable=True,
-        tool=True,
-        rip55=False,
-    ),
-    RequestSpec(
-        _C.GET_CONSUME_STATS,
-        Action.GET,
-        _fields("consumerGroup"),
-        topic=None,
-        group="consumerGroup",
-        repeatable=True,
-        tool=True,
-        rip55=False,
-    ),
-    RequestSpec(
-        _C.INVOKE_BROKER_TO_RESET_OFFSET,
-        Action.UPDATE,
-        _fields("topic group timestamp isForce"),
-        group="group",
-        repeatable=True,
-        tool=True,
-        rip55=False,
-    ),
-    RequestSpec(
-        _C.VIEW_BROKER_STATS_DATA,
-        Action.GET,
-        _fields("statsName statsKey"),
-        topic=None,
-        repeatable=True,
-        tool=True,
-        rip55=False,
-    ),
+    replace(_TOPIC_STATS, code=_C.GET_TOPIC_CONFIG),
+    _tool(_C.GET_SUBSCRIPTIONGROUP_CONFIG, Action.GET, "group", topic=None, group="group", replica=ReplicaChoice.ANY),
+    _tool(_C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, Action.CREATE, topic=None),
+    _tool(_C.DELETE_SUBSCRIPTIONGROUP, Action.DELETE, "groupName", topic=None, group="groupName"),
+    _tool(_C.GET_CONSUME_STATS, Action.GET, "consumerGroup", topic=None, group="consumerGroup"),
+    _tool(_C.INVOKE_BROKER_TO_RESET_OFFSET, Action.UPDATE, "topic group timestamp isForce", group="group"),
+    _tool(_C.VIEW_BROKER_STATS_DATA, Action.GET, "statsName statsKey", topic=None),
     # Users and ACLs that the brokers keep (ACL 2.0).
     _auth(_C.AUTH_CREATE_USER, Action.CREATE, "username"),
     _auth(_C.AUTH_UPDATE_USER, Action.UPDATE, "username"),

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from grpc_gateway.wire_decoding import LONG, SIZE, UNREADABLE, ReadRequest, read_integer, resource_name, tag
+from grpc_gateway.wire_decoding import LONG, SIZE_SHIFTS, UNREADABLE, ReadRequest, read_integer, resource_name, tag
 from protos.apache.rocketmq.v2.service_pb2 import AckMessageEntry, AckMessageRequest
 
 _GROUP: Final = tag(AckMessageRequest.DESCRIPTOR, "group")
@@ -59,7 +59,7 @@ def read_single_ack(data: bytes) -> AckRequest | None:
     while position < end:
         field, size, start = data[position], data[position + 1], position + 2
         if size >= LONG:
-            size, start = read_integer(data, position + 1, SIZE)
+            size, start = read_integer(data, position + 1, SIZE_SHIFTS)
         position = start + size
         if size < 0 or position > end:
             return None
@@ -83,7 +83,7 @@ def _read_entry(data: bytes, position: int, end: int) -> AckEntry | None:
     while position < end:
         field, size, start = data[position], data[position + 1], position + 2
         if size >= LONG:
-            size, start = read_integer(data, position + 1, SIZE)
+            size, start = read_integer(data, position + 1, SIZE_SHIFTS)
         position = start + size
         if size < 0 or position > end:
             return None

@@ -29,8 +29,8 @@ from remoting.routes import TopicRoute
 _MAX_POLL_MS: Final = 120_000
 # Brokers reject properties over 32,767 bytes; no property is added beyond this length.
 _MAX_PROPERTIES_LENGTH: Final = 30_000
-# Maximum number of messages in a batch: the response's header has their ids. A server's longer header would end the
-# connection to it, which other clients use.
+# Maximum number of messages in a batch. The response's header has their ids, and the embedded broker stores them in one
+# turn of the event loop, for which others wait.
 _MAX_BATCH = 16_384
 # Bytes of a batch that cannot have more messages: each takes at least 22 bytes.
 _SMALL_BATCH: Final = 22 * _MAX_BATCH

@@ -7,7 +7,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from grpc_gateway.sent_message import SendRequest, SentMessage, read_send_request, read_single_message, sent_message
+from grpc_gateway.sent_message import SendRequest, read_send_request, read_single_message, sent_message
 from protos.apache.rocketmq.v2.definition_pb2 import (
     Digest,
     Encoding,
@@ -18,6 +18,7 @@ from protos.apache.rocketmq.v2.definition_pb2 import (
 )
 from protos.apache.rocketmq.v2.service_pb2 import SendMessageRequest
 from tests.grpc_gateway.changed_bytes import with_changed_bytes
+from tests.grpc_gateway.protobuf_agreement import check_sent_message, facts_of_message
 
 TEXT = st.text(max_size=20)
 INT32, INT64 = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
@@ -51,20 +52,6 @@ MESSAGES = st.builds(
     body=st.binary(max_size=300),
 )
 REQUESTS = st.builds(SendMessageRequest, messages=st.lists(MESSAGES, max_size=2))
-
-
-def facts(message: SentMessage) -> dict[str, Any]:
-    # Compiled classes have no __slots__.
-    return {name: getattr(message, name) for name in dir(message) if not name.startswith("_")}
-
-
-def assert_read_as_protobuf_does(data: bytes) -> None:
-    """Check that the bytes are left to protobuf, or read to what protobuf reads."""
-    message = read_single_message(data)
-    if message is None:
-        return
-    [expected] = SendMessageRequest.FromString(data).messages
-    assert facts(message) == facts(sent_message(expected))
 
 
 def usual() -> SystemProperties:
@@ -102,7 +89,7 @@ def test_a_message_of_an_official_client_is_read_without_protobuf(system: System
     read = read_send_request(request(system))
     assert isinstance(read, SendRequest)
     [expected] = SendMessageRequest.FromString(request(system)).messages
-    assert facts(read.message) == facts(sent_message(expected))
+    assert facts_of_message(read.message) == facts_of_message(sent_message(expected))
     assert read.parsed() == SendMessageRequest.FromString(request(system))
 
 
@@ -137,12 +124,12 @@ def test_malformed_requests_are_rejected_by_protobuf(data: bytes) -> None:
 
 @given(REQUESTS)
 def test_a_request_is_read_as_protobuf_does(request: SendMessageRequest) -> None:
-    assert_read_as_protobuf_does(request.SerializeToString())
+    check_sent_message(request.SerializeToString())
 
 
 @given(REQUESTS, st.data())
 def test_a_changed_request_is_read_as_protobuf_does(request: SendMessageRequest, data: st.DataObject) -> None:
-    assert_read_as_protobuf_does(with_changed_bytes(request.SerializeToString(), data))
+    check_sent_message(with_changed_bytes(request.SerializeToString(), data))
 
 
 @given(st.binary(max_size=60))
@@ -159,4 +146,4 @@ def test_a_changed_request_is_read_as_protobuf_does(request: SendMessageRequest,
 @example(b"\x0a\x0a\x1a\x08\x0a\x81\x80\x80\x80\x80\x00b")
 @example(bytes.fromhex("0a140a031201741a848080808080001a026964220162"))
 def test_any_bytes_are_read_as_protobuf_does(data: bytes) -> None:
-    assert_read_as_protobuf_does(data)
+    check_sent_message(data)

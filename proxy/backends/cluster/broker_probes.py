@@ -50,10 +50,8 @@ class BrokerProbes:
                 if repeats:
                     self._probe(server)
         self._probed = probed
-        former, self.unresponsive = (
-            self.unresponsive,
-            ((self.unresponsive | silent) - heard) & {server.address for server in servers},
-        )
+        former, listed = self.unresponsive, {server.address for server in servers}
+        self.unresponsive = ((former | silent) - heard) & listed
         for address in self.unresponsive - former:
             _log.warning("the broker %s does not answer: gRPC sends and receives use others", address)
         for address in former - self.unresponsive:

@@ -1,4 +1,4 @@
-"""Requests about what each broker keeps its own copy of: changes go to all brokers, queries to one.
+"""Requests that concern all brokers, each of which has a copy of the data: changes go to all, queries to one.
 
 At a listener of one broker, both go to that broker.
 """

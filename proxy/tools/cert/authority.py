@@ -1,6 +1,6 @@
 """A certificate authority in a directory: issues certificates of servers and clients, and revokes them.
 
-Keys are ECDSA over P-256, in PKCS #8, which Java servers read too. The directory has mode 0700, key files 0600.
+The directory has mode 0700, key files 0600.
 """
 
 import datetime
@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePrivateKey, generate_private_key
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from protocol_negotiation.new_certificate import begin, name_of, new_key, pem
 
 _CA_DAYS = 3650
 _PRIVATE, _PUBLIC, _DIRECTORY = 0o600, 0o644, 0o700
@@ -88,15 +90,10 @@ class Authority:
         files = Issued(self.directory / f"{_checked(name)}.pem", self.directory / f"{name}.key")
         if not replace and (files.certificate.exists() or files.key.exists()):
             raise CertificateError(f"{files.certificate} exists: use --force to replace it, or another name")
-        key = generate_private_key(SECP256R1())
+        key = new_key()
+        end = min(_now() + datetime.timedelta(days=days), self._certificate.not_valid_after_utc)
         builder = (
-            x509.CertificateBuilder()
-            .subject_name(_name(common_name[:64]))
-            .issuer_name(self._certificate.subject)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(_now() - _MAX_CLOCK_SKEW)
-            .not_valid_after(min(_now() + datetime.timedelta(days=days), self._certificate.not_valid_after_utc))
+            begin(name_of(common_name[:64]), self._certificate.subject, key, _now() - _MAX_CLOCK_SKEW, end)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
@@ -104,27 +101,21 @@ class Authority:
         if names:
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         certificate = builder.sign(self._key, SHA256())
-        _write(files.key, _pem(key), _PRIVATE)
+        _write(files.key, pem(key), _PRIVATE)
         _write(files.certificate, certificate.public_bytes(Encoding.PEM), _PUBLIC)
         return files
 
     def _create(self) -> None:
-        key = generate_private_key(SECP256R1())
-        name = _name(f"Gantry development CA {os.urandom(4).hex()}")
+        key, name = new_key(), name_of(f"Gantry development CA {os.urandom(4).hex()}")
+        end = _now() + datetime.timedelta(days=_CA_DAYS)
         certificate = (
-            x509.CertificateBuilder()
-            .subject_name(name)
-            .issuer_name(name)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(_now() - _MAX_CLOCK_SKEW)
-            .not_valid_after(_now() + datetime.timedelta(days=_CA_DAYS))
+            begin(name, name, key, _now() - _MAX_CLOCK_SKEW, end)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(_CA_USAGE, critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
             .sign(key, SHA256())
         )
-        _write(self._key_file, _pem(key), _PRIVATE)
+        _write(self._key_file, pem(key), _PRIVATE)
         _write(self.certificate_file, certificate.public_bytes(Encoding.PEM), _PUBLIC)
 
     def _load(self) -> tuple[x509.Certificate, EllipticCurvePrivateKey]:
@@ -171,14 +162,6 @@ def _write(path: Path, content: bytes, mode: int) -> None:
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
     unfinished.replace(path)
-
-
-def _pem(key: EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-
-
-def _name(common_name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
 
 def _host(text: str) -> x509.GeneralName:

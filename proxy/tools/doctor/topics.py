@@ -159,7 +159,7 @@ async def _queue(diagnosis: Diagnosis, route: TopicRoute) -> _Queue | None:
 
 async def _group(diagnosis: Diagnosis, queue: _Queue, group: str) -> AsyncIterator[Finding]:
     fields = {"consumerGroup": group, "topic": queue.topic, "queueId": str(queue.number), "bname": queue.broker}
-    # A group without an offset is to be told from one at 0.
+    # Otherwise, the answer for a group without an offset may be 0.
     fields["setZeroIfNotFound"] = "false"
     try:
         answer = await wire.ask(queue.line, RequestCode.QUERY_CONSUMER_OFFSET, fields, speaker=_SPEAKER)

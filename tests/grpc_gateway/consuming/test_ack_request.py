@@ -1,14 +1,14 @@
 from typing import Any
 
 import pytest
-from google.protobuf.message import DecodeError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from grpc_gateway.consuming.ack_request import AckRequest, ack_entry, read_ack_request
+from grpc_gateway.consuming.ack_request import AckRequest, read_ack_request
 from protos.apache.rocketmq.v2.definition_pb2 import Resource
 from protos.apache.rocketmq.v2.service_pb2 import AckMessageEntry, AckMessageRequest
 from tests.grpc_gateway.changed_bytes import with_changed_bytes
+from tests.grpc_gateway.protobuf_agreement import check_ack_request
 
 TEXT = st.text(max_size=20)
 RESOURCES = st.none() | st.builds(Resource, resource_namespace=TEXT, name=TEXT)
@@ -25,33 +25,11 @@ ONE = AckMessageEntry(message_id="01AB", receipt_handle="0 1 2 3 0 broker-a 1 5 
 LITE = AckMessageEntry(message_id="01AB", receipt_handle="é中", lite_topic="lite")
 
 
-def facts(entry: Any) -> tuple[str, str, str]:
-    return entry.message_id, entry.receipt_handle, entry.lite_topic
-
-
-def assert_read_as_protobuf_does(data: bytes) -> None:
-    """Check that protobuf has read the bytes, or would read the same."""
-    try:
-        read = read_ack_request(data)
-    except DecodeError:
-        with pytest.raises(DecodeError):
-            AckMessageRequest.FromString(data)
-        return
-    expected = AckMessageRequest.FromString(data)
-    if isinstance(read, AckRequest):
-        assert (read.group, read.topic) == (expected.group.name, expected.topic.name)
-        [entry] = expected.entries
-        assert facts(read.entry) == facts(ack_entry(entry)) == facts(entry)
-        assert read.parsed() == expected
-    else:
-        assert read == expected
-
-
 @pytest.mark.parametrize("entry", [ONE, LITE])
 def test_an_acknowledgement_is_read_without_protobuf(entry: AckMessageEntry) -> None:
     data = request(entry).SerializeToString()
     assert isinstance(read_ack_request(data), AckRequest)
-    assert_read_as_protobuf_does(data)
+    check_ack_request(data)
 
 
 @pytest.mark.parametrize(
@@ -70,21 +48,21 @@ def test_an_acknowledgement_is_read_without_protobuf(entry: AckMessageEntry) -> 
 )
 def test_other_acknowledgements_are_left_to_protobuf(data: bytes) -> None:
     assert isinstance(read_ack_request(data), AckMessageRequest)
-    assert_read_as_protobuf_does(data)
+    check_ack_request(data)
 
 
 @given(REQUESTS)
 def test_an_acknowledgement_is_read_as_protobuf_does(request: AckMessageRequest) -> None:
-    assert_read_as_protobuf_does(request.SerializeToString())
+    check_ack_request(request.SerializeToString())
 
 
 @given(REQUESTS, st.data())
 def test_a_changed_acknowledgement_is_read_as_protobuf_does(request: AckMessageRequest, data: st.DataObject) -> None:
-    assert_read_as_protobuf_does(with_changed_bytes(request.SerializeToString(), data))
+    check_ack_request(with_changed_bytes(request.SerializeToString(), data))
 
 
 @given(st.binary(max_size=60))
 # Sizes of six bytes, which protobuf refuses.
 @example(bytes.fromhex("0a040a00120012001a8880808080000a01611201001a00"))
 def test_any_bytes_are_read_as_protobuf_does(data: bytes) -> None:
-    assert_read_as_protobuf_does(data)
+    check_ack_request(data)

@@ -56,8 +56,11 @@ class Checks:
             for server in self.servers:
                 if server.address in answering and server.connection is not None:
                     server.connection.read_at = self.now
-            self.probes.check(self.servers)  # type: ignore[arg-type]
+            self.check()
         return self.probes.unresponsive
+
+    def check(self) -> None:
+        self.probes.check(self.servers)  # type: ignore[arg-type]  # they have what a check reads
 
 
 async def test_a_broker_that_sends_nothing_while_requests_wait_is_unresponsive(
@@ -112,7 +115,7 @@ async def test_a_silent_connection_beside_a_busy_one_is_no_hung_broker() -> None
     for _ in range(20):
         checks.now += 1
         busy.read_at = checks.now
-        checks.probes.check(checks.servers)  # type: ignore[arg-type]
+        checks.check()
         assert checks.probes.unresponsive == set()
     assert checks.probed
     # The broker hangs, too: the busy connection becomes silent.
