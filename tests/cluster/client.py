@@ -434,3 +434,15 @@ async def wait_until(check: Callable[[], Any], what: str = "it", timeout: float 
             raise Failed(f"{what} did not happen within {timeout} s")
         await anyio.sleep(pause)
     return time.monotonic() - begin
+
+
+async def wait_until_end_is(client: Client, topic: str, count: int) -> None:
+    """Wait until queue 0 of the topic ends at the offset `count`: brokers index a message after they have stored it."""
+
+    async def reached() -> bool:
+        end = await client.get(RequestCode.GET_MAX_OFFSET, client.named({"topic": topic, "queueId": 0}))
+        return int(end.fields["offset"]) >= count
+
+    await wait_until(reached, f"offset {count} of {topic}")
+    end = await client.get(RequestCode.GET_MAX_OFFSET, client.named({"topic": topic, "queueId": 0}))
+    assert end.fields["offset"] == str(count)
