@@ -22,7 +22,6 @@ _CHECK_INTERVAL = 1.0
 _ANY = "*"
 # Names of callers without a credential in the audit: on this host, and elsewhere.
 _LOCAL, _REMOTE = "local", "remote"
-ANONYMOUS = (_LOCAL, _REMOTE)
 # With these headers a caller is not on this host, although the connection is: it came through a proxy.
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
 
@@ -45,12 +44,17 @@ class BadCredentials(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A caller. name: for the audit; peer: whether it is another replica, which has checked its own caller."""
+    """A caller.
+
+    name: for the audit; peer: whether it is another replica, which has checked its own caller; anonymous: whether it
+    has neither a credential nor a certificate with a role.
+    """
 
     name: str
     role: Role
     address: str
     peer: bool = False
+    anonymous: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,7 @@ class Access:
     def caller(self, address: str, headers: Mapping[str, str], subject: str | None) -> Caller:
         """Return the caller of a request, by its headers and the subject of its client certificate.
 
-        Raises BadCredentials for an unknown token, even if callers without a token have a role.
+        Raises BadCredentials for an unknown token, even if callers without a token have a role, and TooManyLogins.
         """
         if "authorization" in headers:
             key = self._key(headers["authorization"])
@@ -159,7 +163,7 @@ def is_local(address: str) -> bool:
 def _anonymous(settings: AdminSettings, address: str, headers: Mapping[str, str]) -> Caller:
     local = is_local(address) and not any(name in headers for name in _FORWARDED)
     name, permission = (_LOCAL, settings.local) if local else (_REMOTE, settings.remote)
-    return Caller(name, Role[permission.upper()], address)
+    return Caller(name, Role[permission.upper()], address, anonymous=True)
 
 
 def _digest(token: str) -> bytes:

@@ -4,6 +4,7 @@ import hashlib
 import hmac
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -13,14 +14,20 @@ CSRF_HEADER = "x-csrf-token"
 # Seconds after the last request, and after the start, at which a session ends.
 IDLE = 3_600.0
 MAX_AGE = 12 * 3_600.0
-# Sessions at the same time; the oldest ends if there are more.
+# Sessions at the same time, of each caller and of all. If there are more, the oldest of the caller with most ends.
+_MAX_OWN_SESSIONS = 50
 _MAX_SESSIONS = 1_000
 
 
 @dataclass(slots=True)
 class Session:
-    """An open session. authorization: the header that it stands for, which is checked again with every request."""
+    """An open session.
 
+    caller: the name of its caller; authorization: the header that it stands for, which is checked again with every
+    request.
+    """
+
+    caller: str
     authorization: str
     csrf: str
     opened_at: float
@@ -32,16 +39,15 @@ class Sessions:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
+        # The oldest first.
         self._sessions: dict[str, Session] = {}
 
-    def open(self, authorization: str) -> tuple[str, Session]:
+    def open(self, caller: str, authorization: str) -> tuple[str, Session]:
         """Return the id of a new session, and the session."""
-        self._drop_ended()
-        while len(self._sessions) >= _MAX_SESSIONS:
-            del self._sessions[next(iter(self._sessions))]
+        self._make_room(caller)
         now = self._clock()
         session_id = secrets.token_urlsafe(32)
-        session = Session(authorization, secrets.token_urlsafe(32), now, now)
+        session = Session(caller, authorization, secrets.token_urlsafe(32), now, now)
         self._sessions[_digest(session_id)] = session
         return session_id, session
 
@@ -64,8 +70,17 @@ class Sessions:
         now = self._clock()
         return now - session.used_at > IDLE or now - session.opened_at > MAX_AGE
 
-    def _drop_ended(self) -> None:
+    def _make_room(self, caller: str) -> None:
+        """Drop ended sessions, and one more if there are too many."""
         self._sessions = {key: session for key, session in self._sessions.items() if not self._has_ended(session)}
+        counts = Counter(session.caller for session in self._sessions.values())
+        if counts[caller] >= _MAX_OWN_SESSIONS:
+            self._drop_oldest(caller)
+        elif len(self._sessions) >= _MAX_SESSIONS:
+            self._drop_oldest(counts.most_common(1)[0][0])
+
+    def _drop_oldest(self, caller: str) -> None:
+        del self._sessions[next(key for key, session in self._sessions.items() if session.caller == caller)]
 
 
 def is_own(session: Session, headers: Mapping[str, str]) -> bool:

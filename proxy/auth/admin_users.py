@@ -5,6 +5,8 @@ import hmac
 import secrets
 import time
 from base64 import b64decode
+from bisect import bisect
+from collections import Counter
 from collections.abc import Callable
 
 from proxy.auth.authority import Authority
@@ -17,10 +19,16 @@ from remoting.signature import SecretKey
 _PERMISSIONS = {Role.NORMAL: "none", Role.OPERATOR: "read", Role.SUPER: "write"}
 _PROTOCOL = "admin"
 # Verifications of hashed passwords per second: each takes about 50 ms, and everyone who reaches the port causes them.
-# Sources that have failed lately have a budget of their own, so that guesses do not keep others from logging in.
+# Sources without failures, with few, and with more have budgets of their own, so that guesses do not keep others from
+# logging in, and neither those who mistyped.
 _VERIFICATIONS_PER_SECOND = 2
+_FAILURES = (0.5, 3.0)
 # Verified passwords that are remembered, as digests under a key of this process.
 _MAX_VERIFIED = 1000
+
+
+class TooManyLogins(Exception):
+    """A password is not verified now; a second later it may be."""
 
 
 class AdminUsers:
@@ -34,16 +42,19 @@ class AdminUsers:
         self._guard = guard
         self._clock = clock
         self._digests = SecretKey(secrets.token_hex())
-        self._verified: set[tuple[str, bytes]] = set()
+        # By user and digest of the password: the text of the hash, which changes with the password.
+        self._verified: dict[tuple[str, bytes], str] = {}
         self._second = 0
-        # In this second, of sources that have not failed lately, and that have.
-        self._verifications = [0, 0]
+        # In this second, by the number of failures of the source.
+        self._verifications = Counter[int]()
         # Verified against for unknown users; None until a user has a hashed password.
         self._no_password: PasswordHash | None = None
-        authority.change_listeners.append(self._verified.clear)
 
     def __call__(self, authorization: str, address: str) -> tuple[str, str] | None:
-        """Return a caller's name and its permission (none, read or write); None if the credential is not valid."""
+        """Return a caller's name and its permission (none, read or write); None if the credential is not valid.
+
+        Raises TooManyLogins.
+        """
         scheme, _, value = authorization.partition(" ")
         if scheme.lower() == "bearer":
             principal = self._guard.of_token(value.strip())
@@ -53,6 +64,8 @@ class AdminUsers:
             return None
         if principal.failure is not None:
             self._authority.reject(principal, _PROTOCOL, address, "admin API")
+            if principal.failure is Failure.NOT_VERIFIED:
+                raise TooManyLogins
             return None
         self._authority.allowed[principal.method] += 1
         return principal.user, _PERMISSIONS[self._authority.grants(principal).role]
@@ -80,6 +93,8 @@ class AdminUsers:
             expected = (self._authority.no_key if key is None else key).digest(b"")
             matches = hmac.compare_digest(SecretKey(secret).digest(b""), expected)
             failure = None if matches and key is not None else Failure.WRONG_SECRET
+        if failure is Failure.NOT_VERIFIED:
+            return failure
         if user is None or (user.key is None and user.password is None):
             return Failure.UNKNOWN_USER
         return failure if failure is not None or user.enabled else Failure.DISABLED_USER
@@ -94,18 +109,24 @@ class AdminUsers:
 
     def _verify(self, hashed: PasswordHash, name: str, secret: str, address: str) -> Failure | None:
         digest = name, self._digests.digest(secret.encode("utf-8", "surrogatepass"))
-        if digest in self._verified:
+        if self._verified.get(digest) == hashed.text:
             return None
-        second = int(self._clock())
-        if second != self._second:
-            self._second, self._verifications = second, [0, 0]
-        has_failed = self._authority.failures.has_failed(address)
-        self._verifications[has_failed] += 1
-        if self._verifications[has_failed] > _VERIFICATIONS_PER_SECOND:
+        if not self._may_verify(address):
             return Failure.NOT_VERIFIED
         if not hashed.verify(secret):
             return Failure.WRONG_SECRET
-        if len(self._verified) >= _MAX_VERIFIED:
-            self._verified.clear()
-        self._verified.add(digest)
+        self._verified.pop(digest, None)
+        while len(self._verified) >= _MAX_VERIFIED:
+            del self._verified[next(iter(self._verified))]
+        self._verified[digest] = hashed.text
         return None
+
+    def _may_verify(self, address: str) -> bool:
+        """Count a verification for a source, and return whether it is within the budget of this second."""
+        second = int(self._clock())
+        if second != self._second:
+            self._second = second
+            self._verifications.clear()
+        budget = bisect(_FAILURES, self._authority.failures.count(address))
+        self._verifications[budget] += 1
+        return self._verifications[budget] <= _VERIFICATIONS_PER_SECOND

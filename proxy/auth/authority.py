@@ -315,11 +315,15 @@ class Authority:
         return principal.method is Method.TOKEN if user is None else user.enabled
 
     def reject(self, principal: Principal, protocol: str, host: str, request: str) -> NotAuthenticated:
-        """Count and log a sender that is not authenticated, and return the error."""
+        """Count and log a sender that is not authenticated, and return the error.
+
+        A credential that was not verified is no failure of its sender.
+        """
         assert principal.failure is not None
         self.counts[principal.method, principal.failure.value] += 1
         self.audit.denied(principal, protocol, host, request, principal.failure.value)
-        return NotAuthenticated(self.failures.fail(host))
+        verified = principal.failure is not Failure.NOT_VERIFIED
+        return NotAuthenticated(self.failures.fail(host) if verified else 0.0)
 
 
 _UNRESTRICTED = frozenset({Method.ADDRESS, Method.OWN})

@@ -13,8 +13,8 @@ _FREE_FAILURES = 3
 _FIRST_DELAY = 0.1
 _MAX_DELAY = 3.0
 _MAX_DOUBLINGS = 10
-# Seconds after which a failure is forgotten.
-_FORGET_AFTER = 60.0
+# Seconds after which a failure counts half.
+_HALF_LIFE = 60.0
 _MAX_SOURCES = 10_000
 # An IPv6 client has at least a /64 network for itself.
 _IPV6_PREFIX = 64
@@ -31,17 +31,16 @@ class FailureDelays:
     def __len__(self) -> int:
         return len(self._failures)
 
-    def has_failed(self, host: str) -> bool:
-        """Return whether a source has failed within the last minute."""
-        _, at = self._failures.get(_source(host), (0.0, -math.inf))
-        return self._clock() - at < _FORGET_AFTER
+    def count(self, host: str) -> float:
+        """Return the number of failures of a source, which time halves."""
+        count, at = self._failures.get(_source(host), (0.0, 0.0))
+        return count * math.exp2((at - self._clock()) / _HALF_LIFE)
 
     def fail(self, host: str) -> float:
         """Count a failure of a source and return the delay of its response in seconds."""
-        source, now = _source(host), self._clock()
-        count, at = self._failures.pop(source, (0.0, now))
-        count = count * 0.5 ** ((now - at) / _FORGET_AFTER) + 1
-        self._failures[source] = (count, now)
+        source, count = _source(host), self.count(host) + 1
+        self._failures[source] = (count, self._clock())
+        self._failures.move_to_end(source)
         if len(self._failures) > _MAX_SOURCES:
             self._failures.popitem(last=False)
         if count <= _FREE_FAILURES:

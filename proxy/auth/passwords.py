@@ -16,11 +16,12 @@ _MEMORY = 2 * 128 * _MAX_COST * _MAX_BLOCK
 
 
 class PasswordHash:
-    """A salted hash of a password. Raises ValueError for a text that is none."""
+    """A salted hash of a password. text: as a file of users has it. Raises ValueError for other texts."""
 
-    __slots__ = ("_cost", "_hash", "_salt")
+    __slots__ = ("_cost", "_hash", "_salt", "text")
 
     def __init__(self, text: str) -> None:
+        self.text = text
         scheme, *parts = text.split(":")
         try:
             cost, block, parallel = map(int, parts[:3])

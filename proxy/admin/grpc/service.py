@@ -13,10 +13,11 @@ from grpc_gateway.clients.rpc import peer_of
 from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2 import admin_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Status
-from proxy.admin.access import ANONYMOUS, BadCredentials, Caller, Gatekeeping, Role
+from proxy.admin.access import BadCredentials, Caller, Gatekeeping, Role
 from proxy.admin.grpc import client_tools, messages, progress, replica, subscriptions, topics
 from proxy.admin.grpc.errors import is_unexpected, status_of
 from proxy.admin.grpc.sending import Sender
+from proxy.auth.admin_users import TooManyLogins
 from proxy.operations import event_log
 from proxy.operations.audit import Write
 from proxy.operations.clients import find_holders
@@ -197,14 +198,15 @@ class AdminService:
         try:
             return self._gatekeeping.access.caller(peer.address.host, metadata, subject)
         except BadCredentials:
-            raise _Denied(Code.UNAUTHORIZED, "credentials", "nobody has this bearer token") from None
+            raise _Denied(Code.UNAUTHORIZED, "credentials", "the credential is unknown") from None
+        except TooManyLogins:
+            raise _Denied(Code.TOO_MANY_REQUESTS, "logins", "passwords are not verified now, try again") from None
 
     def _check(self, rpc: Rpc, caller: Caller) -> None:
-        anonymous = caller.name in ANONYMOUS
         wanted = rpc.role.name.lower()
-        if caller.role >= rpc.role and not (rpc.named and anonymous):
+        if caller.role >= rpc.role and not (rpc.named and caller.anonymous):
             return
-        if anonymous:
+        if caller.anonymous:
             text = f"this needs the metadata `authorization: Bearer …` with a token of the role {wanted}"
             raise _Denied(Code.UNAUTHORIZED, "role", text)
         raise _Denied(Code.FORBIDDEN, "role", f"{caller.name} has not the role {wanted}")
@@ -240,6 +242,7 @@ _GRPC = {
     Code.UNAUTHORIZED: grpc.StatusCode.UNAUTHENTICATED,
     Code.FORBIDDEN: grpc.StatusCode.PERMISSION_DENIED,
     Code.BAD_REQUEST: grpc.StatusCode.INVALID_ARGUMENT,
+    Code.TOO_MANY_REQUESTS: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
 
 

@@ -13,11 +13,12 @@ from urllib.parse import urlsplit
 import orjson
 
 from protocol_negotiation.peer import HostPort
-from proxy.admin.access import ANONYMOUS, BadCredentials, Caller, Gatekeeping, Role
+from proxy.admin.access import BadCredentials, Caller, Gatekeeping, Role
 from proxy.admin.http import problems
-from proxy.admin.http.problems import Refused
+from proxy.admin.http.problems import Refused, too_many_logins
 from proxy.admin.live.pages import FILES
 from proxy.admin.sessions import CSRF_HEADER, is_own
+from proxy.auth.admin_users import TooManyLogins
 from proxy.core.health import PATHS
 from proxy.operations import event_log
 from proxy.operations.audit import Write
@@ -142,6 +143,8 @@ class Guard:
                 # The token has been withdrawn since.
                 self._gatekeeping.sessions.close(headers)
             self._refuse("credentials", Refused(401, "the token is unknown", {"WWW-Authenticate": _CHALLENGE_WRONG}))
+        except TooManyLogins:
+            self._refuse("logins", too_many_logins())
         if caller.peer and CALLER_HEADER in headers:
             return replace(caller, name=f"{headers[CALLER_HEADER][:255]} at {caller.name}")
         return caller
@@ -149,7 +152,7 @@ class Guard:
     def _check_role(self, request: "_Request", caller: Caller) -> None:
         required = Role.READ if request.method in _SAFE else Role.WRITE
         if caller.role < required:
-            if caller.name in ANONYMOUS:
+            if caller.anonymous:
                 detail = (
                     f"this needs a token with the role {required.name.lower()} (admin.{required.name.lower()}_token)"
                 )

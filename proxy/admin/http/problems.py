@@ -62,6 +62,11 @@ class Refused(Exception):
         self.more = more
 
 
+def too_many_logins() -> Refused:
+    """Return the refusal of a password that is not verified now."""
+    return Refused(429, "passwords are not verified now, try again", {"Retry-After": "1"})
+
+
 def content(
     status: int,
     detail: str,

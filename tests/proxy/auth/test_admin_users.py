@@ -1,11 +1,14 @@
+import re
 from base64 import b64encode
-from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
+import anyio
 import pytest
 
 from proxy.admin.access import Access, BadCredentials, Role
-from proxy.auth.admin_users import AdminUsers
+from proxy.auth.admin_users import AdminUsers, TooManyLogins
+from proxy.auth.authority import Authority
 from proxy.auth.failures import FailureDelays
 from proxy.auth.grpc_guard import GrpcGuard
 from proxy.auth.passwords import PasswordHash, hash_password
@@ -67,7 +70,7 @@ def test_failures_are_counted(tmp_path: Path) -> None:
     assert made.counts == {(Method.PASSWORD, "wrong secret"): 1}
 
 
-def hashed(folder: Path) -> tuple[AdminUsers, Clock, Counter[tuple[str, str]]]:
+def hashed(folder: Path) -> tuple[AdminUsers, Clock, Authority]:
     made = authority(
         folder,
         f'''{USERS}
@@ -78,41 +81,91 @@ role = "super"
     )
     clock = Clock()
     made.failures = FailureDelays(clock)
-    return AdminUsers(made, GrpcGuard(made, window=300.0), clock), clock, made.counts
+    return AdminUsers(made, GrpcGuard(made, window=300.0), clock), clock, made
 
 
 def test_hashed_password_identifies_its_user(tmp_path: Path) -> None:
-    users, _, counts = hashed(tmp_path)
+    users, _, made = hashed(tmp_path)
     assert users(basic(Credentials("boss-01", "password-of-boss")), "192.0.2.1") == ("boss-01", "write")
     assert users(basic(ROOT), "192.0.2.1") == ("root-01", "write")
     assert users(basic(Credentials("boss-01", "password-of-root")), "192.0.2.1") is None
     assert users(basic(Credentials("boss-02", "password-of-boss")), "192.0.2.1") is None
-    assert counts == {(Method.PASSWORD, "wrong secret"): 1, (Method.PASSWORD, "unknown user"): 1}
+    assert made.counts == {(Method.PASSWORD, "wrong secret"): 1, (Method.PASSWORD, "unknown user"): 1}
+
+
+def guess(users: AdminUsers, count: int, source: str) -> None:
+    for number in range(count):
+        with suppress(TooManyLogins):
+            assert users(basic(Credentials("boss-01", f"guess-{number}")), source) is None
+
+
+BOSS = basic(Credentials("boss-01", "password-of-boss"))
 
 
 def test_verifications_of_hashes_are_limited_but_not_for_verified_passwords(tmp_path: Path) -> None:
-    users, clock, counts = hashed(tmp_path)
-    boss = basic(Credentials("boss-01", "password-of-boss"))
-    assert users(boss, "192.0.2.1") is not None
-    for number in range(10):
-        assert users(basic(Credentials("boss-01", f"guess-{number}")), "192.0.2.66") is None
-    assert counts[Method.PASSWORD, "too many verifications"] == 7
-    assert users(boss, "192.0.2.1") is not None
+    users, clock, made = hashed(tmp_path)
+    assert users(BOSS, "192.0.2.1") is not None
+    guess(users, 10, "192.0.2.66")
+    # One without a failure of its source, two with few, two with more.
+    assert made.counts == {(Method.PASSWORD, "wrong secret"): 5, (Method.PASSWORD, "too many verifications"): 5}
+    assert users(BOSS, "192.0.2.1") is not None
     clock.now += 1
-    assert users(basic(Credentials("boss-01", "guess")), "192.0.2.66") is None
-    assert counts[Method.PASSWORD, "wrong secret"] == 4
+    guess(users, 10, "192.0.2.66")
+    assert made.counts[Method.PASSWORD, "wrong secret"] == 7
+
+
+def test_unknown_users_are_limited_like_known_ones(tmp_path: Path) -> None:
+    users, _, _ = hashed(tmp_path)
+    guess(users, 10, "192.0.2.66")
+    with pytest.raises(TooManyLogins):
+        users(basic(Credentials("boss-02", "guess")), "192.0.2.66")
 
 
 def test_guesses_do_not_keep_others_from_logging_in(tmp_path: Path) -> None:
     users, clock, _ = hashed(tmp_path)
-    for number in range(10):
-        assert users(basic(Credentials("boss-01", f"guess-{number}")), "192.0.2.66") is None
-    # Its source is slow by its own fault, and others are not.
-    boss = basic(Credentials("boss-01", "password-of-boss"))
-    assert users(boss, "192.0.2.66") is None
-    assert users(boss, "192.0.2.1") is not None
+    mistyped = basic(Credentials("boss-01", "password-of-bos"))
+    assert users(mistyped, "192.0.2.1") is None
     clock.now += 1
-    assert users(basic(Credentials("boss-01", "guess")), "192.0.2.66") is None
+    guess(users, 10, "192.0.2.66")
+    # Its source is slow by its own fault, and others are not, neither after a wrong password.
+    with pytest.raises(TooManyLogins):
+        users(BOSS, "192.0.2.66")
+    assert users(BOSS, "192.0.2.2") is not None
+    clock.now += 1
+    guess(users, 10, "192.0.2.66")
+    assert users(mistyped, "192.0.2.1") is None
+    assert users(BOSS, "192.0.2.1") is not None
+
+
+def test_a_password_that_is_not_verified_is_no_failure(tmp_path: Path) -> None:
+    users, clock, made = hashed(tmp_path)
+    for source in ("192.0.2.66", "192.0.2.67"):
+        guess(users, 1, source)
+    for _ in range(5):
+        with pytest.raises(TooManyLogins):
+            users(basic(Credentials("boss-01", "password")), "192.0.2.1")
+    assert made.failures.count("192.0.2.1") == 0
+    clock.now += 1
+    assert users(BOSS, "192.0.2.1") is not None
+
+
+def test_a_change_of_users_keeps_the_verified_passwords_of_others(tmp_path: Path) -> None:
+    users, _, made = hashed(tmp_path)
+    assert users(BOSS, "192.0.2.1") is not None
+    guess(users, 10, "192.0.2.1")
+    file = tmp_path / "users.toml"
+    file.write_text(file.read_text() + '\n[users.new-user]\nsecret = "secret-of-new-user"\n')
+    anyio.run(made.refresh)
+    assert made.user("new-user") is not None
+    assert users(BOSS, "192.0.2.1") is not None
+    changed = re.sub('password = ".*"', f'password = "{hash_password("another-password")}"', file.read_text())
+    # The size changes, too: two writes may have the same time.
+    file.write_text(f"{changed}# changed\n")
+    anyio.run(made.refresh)
+    before = made.counts[Method.PASSWORD, "too many verifications"]
+    with pytest.raises(TooManyLogins):
+        users(BOSS, "192.0.2.1")
+    assert made.counts[Method.PASSWORD, "too many verifications"] == before + 1
 
 
 def test_hash_has_the_password_in_no_readable_form() -> None:

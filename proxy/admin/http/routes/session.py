@@ -6,10 +6,11 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import Field
 
-from proxy.admin.access import ANONYMOUS, BadCredentials, Caller, Gatekeeping
-from proxy.admin.http.problems import Refused
+from proxy.admin.access import BadCredentials, Caller, Gatekeeping
+from proxy.admin.http.problems import Refused, too_many_logins
 from proxy.admin.http.routes.common import Operations, Route
 from proxy.admin.sessions import Session, set_cookie
+from proxy.auth.admin_users import TooManyLogins
 from proxy.operations.values import Answer, RequestBody
 
 router = APIRouter(prefix="/v1", tags=["session"], route_class=Route)
@@ -67,9 +68,11 @@ async def log_in(request: Request, response: Response, gate: Gate, _: Operations
     except BadCredentials:
         gate.refusals["credentials"] += 1
         raise Refused(401, "the token is unknown") from None
-    assert caller.name not in ANONYMOUS
+    except TooManyLogins:
+        gate.refusals["logins"] += 1
+        raise too_many_logins() from None
     gate.sessions.close(request.headers)
-    session_id, session = gate.sessions.open(authorization)
+    session_id, session = gate.sessions.open(caller.name, authorization)
     response.headers["set-cookie"] = set_cookie(session_id, request.url.scheme == "https")
     return _state(caller, session)
 

@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from proxy.admin.sessions import COOKIE, CSRF_HEADER, IDLE, MAX_AGE, Sessions
+from proxy.auth.passwords import hash_password
 from tests.proxy.admin.http.replicas import READ, WRITE, Replica, replica
 
 pytestmark = pytest.mark.anyio
@@ -88,7 +89,7 @@ async def test_session_of_a_withdrawn_token_ends(tmp_path: Path, monkeypatch: py
 def test_session_ends_when_it_is_idle_or_old(step: float, steps: int) -> None:
     now = [0.0]
     sessions = Sessions(lambda: now[0])
-    session_id, _ = sessions.open("Bearer a")
+    session_id, _ = sessions.open("a", "Bearer a")
     headers = {"cookie": f"other=1; {COOKIE}={session_id}"}
     assert sessions.find(headers) is not None
     for _ in range(steps):
@@ -100,5 +101,48 @@ def test_session_ends_when_it_is_idle_or_old(step: float, steps: int) -> None:
 def test_the_oldest_session_ends_if_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.admin.sessions._MAX_SESSIONS", 2)
     sessions = Sessions()
-    ids = [sessions.open("Bearer a")[0] for _ in range(3)]
+    ids = [sessions.open("a", "Bearer a")[0] for _ in range(3)]
     assert [sessions.find({"cookie": f"{COOKIE}={one}"}) is not None for one in ids] == [False, True, True]
+
+
+def test_many_sessions_of_one_caller_end_only_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proxy.admin.sessions._MAX_SESSIONS", 6)
+    monkeypatch.setattr("proxy.admin.sessions._MAX_OWN_SESSIONS", 4)
+    sessions = Sessions()
+
+    def is_open(session_id: str) -> bool:
+        return sessions.find({"cookie": f"{COOKIE}={session_id}"}) is not None
+
+    first = sessions.open("ops", "Bearer ops")[0]
+    ids = [sessions.open("reader", "Bearer reader")[0] for _ in range(10)]
+    assert [is_open(one) for one in (first, *ids)] == [True] + [False] * 6 + [True] * 4
+    # Over all callers: the one with the most sessions loses its oldest.
+    others = [sessions.open(name, "Bearer x")[0] for name in ("b", "c")]
+    assert [is_open(one) for one in (first, *ids[6:], *others)] == [True, False, True, True, True, True, True]
+
+
+@pytest.mark.parametrize("name", ["local", "remote"])
+async def test_a_user_may_have_the_name_of_callers_without_a_credential(tmp_path: Path, name: str) -> None:
+    users = tmp_path / "users.toml"
+    users.write_text(f'[users.{name}]\nsecret = "a-secret-of-{name}"\nrole = "operator"\n')
+    users.chmod(0o600)
+    async with replica(tmp_path / "store", admin={"local": "none"}, auth={"users": users}) as served:
+        answer = await served.read.post("/v1/session", json={"user": name, "token": f"a-secret-of-{name}"})
+        assert (answer.status_code, answer.json()["role"]) == (200, "read")
+        csrf = {CSRF_HEADER: answer.json()["csrf"]}
+        assert (await served.read.post("/v1/drain", headers=csrf)).status_code == 403
+
+
+async def test_a_login_over_the_limit_of_verifications_is_repeated_and_keeps_the_session(tmp_path: Path) -> None:
+    users = tmp_path / "users.toml"
+    users.write_text(f'[users.boss]\npassword = "{hash_password("password-of-boss")}"\nrole = "super"\n')
+    users.chmod(0o600)
+    async with replica(tmp_path / "store", admin={"local": "none"}, auth={"users": users}) as served:
+        login = {"user": "boss", "token": "password-of-boss"}
+        assert (await served.read.post("/v1/session", json=login)).status_code == 200
+        guesses = [await served.write.post("/v1/session", json={**login, "token": str(n)}) for n in range(12)]
+        assert {answer.status_code for answer in guesses} == {401, 429}
+        refused = next(answer for answer in guesses if answer.status_code == 429)
+        assert refused.headers["retry-after"] == "1"
+        assert served.app.admin.gatekeeping.refusals["logins"] > 0
+        assert (await served.read.get("/v1/clients")).status_code == 200
