@@ -70,6 +70,7 @@ class MessagingService(MessagingServiceServicer):
         # Before the lifecycle, so that the deliveries of a departed client are returned before it is unregistered.
         clients.departure_listeners.append(renewal.client_departed)
         self.client_lifecycle = ClientLifecycle(core, clients, options)
+        self.client_lifecycle.producers.check_listeners.append(self._transaction_service.checked)
         self.telemetry = Telemetry(core, clients, self.client_lifecycle, options, observe, guard)
 
     def _trace_messages(self, trace: MessageTrace) -> None:

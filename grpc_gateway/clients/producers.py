@@ -55,7 +55,8 @@ class Producers:
     """The producers of this replica, by topic.
 
     make: creates the channels that represent them to brokers. clock: seconds. turns: of steps that take long.
-    representatives: these channels. unanswered: transaction checks without a producer on this replica.
+    representatives: these channels. check_listeners: called with the topic and the id of each transaction that a broker
+    checks. unanswered: transaction checks without a producer on this replica.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Producers:
         self._interrupted = False
         self._registering = False
         self._next_producer = itertools.count()
+        self.check_listeners: list[Callable[[str, TransactionId], None]] = []
         self.unanswered = 0
 
     def set_topics(self, client: Client, topics: Collection[str]) -> None:
@@ -134,10 +136,12 @@ class Producers:
         if command.code != RequestCode.CHECK_TRANSACTION_STATE:
             return
         try:
-            topic, recovery = _recovery(command)
+            topic, transaction, recovery = _recovery(command)
         except RemotingError as error:
             _log.warning("cannot decode a transaction check of a broker: %s", error)
             return
+        for listener in self.check_listeners:
+            listener(topic, transaction)
         candidates = self._candidates(topic)
         if not any(client.stream is not None and client.stream.write(recovery) for client in candidates):
             # The broker repeats the check, and other replicas may have producers of the topic.
@@ -290,8 +294,8 @@ def _route_request(topic: str) -> RemotingCommand:
     return command
 
 
-def _recovery(command: RemotingCommand) -> tuple[str, TelemetryCommand]:
-    """Return the topic of a CHECK_TRANSACTION_STATE, and its telemetry command. Raises RemotingError."""
+def _recovery(command: RemotingCommand) -> tuple[str, TransactionId, TelemetryCommand]:
+    """Return topic, transaction and telemetry command of a CHECK_TRANSACTION_STATE. Raises RemotingError."""
     half_message = messages.decode_message(command.body)
     transaction = TransactionId(
         command.fields.get("bname", ""),
@@ -302,4 +306,4 @@ def _recovery(command: RemotingCommand) -> tuple[str, TelemetryCommand]:
     recovery = RecoverOrphanedTransactionCommand(
         message=from_stored(half_message, topic=half_message.topic), transaction_id=str(transaction)
     )
-    return half_message.topic, TelemetryCommand(recover_orphaned_transaction_command=recovery)
+    return half_message.topic, transaction, TelemetryCommand(recover_orphaned_transaction_command=recovery)

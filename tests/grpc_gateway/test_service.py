@@ -17,11 +17,12 @@ from grpc_gateway.gateway_options import GatewayOptions
 from grpc_gateway.service import MessagingService
 from grpc_gateway.transaction_id import TransactionId
 from protos.apache.rocketmq.v2 import service_pb2
-from protos.apache.rocketmq.v2.definition_pb2 import Code, MessageQueue, Resource
+from protos.apache.rocketmq.v2.definition_pb2 import Code, MessageQueue, Resource, TransactionResolution
 from protos.apache.rocketmq.v2.service_pb2 import ReceiveMessageRequest
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
+from tests.grpc_gateway.clients.test_producers import transaction_check
 from tests.grpc_gateway.fakes import FakeContext, FakeCore, make_client
 from tests.grpc_gateway.messages import pop_reply, receipt_handle, route, stored
 
@@ -134,3 +135,22 @@ async def test_receive_with_too_many_requests_is_answered_after_a_delay(
     [response] = await call(service, "ReceiveMessage", request_)
     assert response.status.code == Code.TOO_MANY_REQUESTS
     assert loop.time() - started >= 0.045
+
+
+async def test_transaction_ends_again_only_after_a_check_of_its_broker() -> None:
+    core = FakeCore(routes={"orders": route()})
+    service = make_service(core)
+    request = service_pb2.EndTransactionRequest(
+        topic=Resource(name="orders"),
+        transaction_id=str(TransactionId("broker-a", 7, 1005, "id-5")),
+        resolution=TransactionResolution.COMMIT,
+    )
+
+    async def end() -> int:
+        [response] = await call(service, "EndTransaction", request)
+        return int(response.status.code)
+
+    assert [await end(), await end()] == [Code.OK, Code.INTERNAL_SERVER_ERROR]
+    service.client_lifecycle.producers.check_transaction(transaction_check())
+    assert [await end(), await end()] == [Code.OK, Code.INTERNAL_SERVER_ERROR]
+    assert [fields["commitLogOffset"] for fields in core.fields] == ["1005", "1005"]

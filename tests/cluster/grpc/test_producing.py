@@ -75,6 +75,9 @@ async def test_only_committed_messages_are_delivered(cluster: Cluster, service: 
         halves = [await client.send_one(body, message_type=d.TRANSACTION) for body in (b"kept", b"dropped")]
         assert await _end(client, halves[1], d.ROLLBACK) == Code.OK
         assert await _end(client, halves[0], d.COMMIT) == Code.OK
+        # A second end is refused, and delivers no message that has been rolled back.
+        for half in halves:
+            assert await _end(client, half, d.COMMIT) == Code.INTERNAL_SERVER_ERROR
         assert bodies(await client.receive_all(1)) == [b"kept"]
         assert await client.receive(wait=4) == []
         halves[0].transaction_id = "nonsense"

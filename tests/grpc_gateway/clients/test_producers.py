@@ -275,6 +275,15 @@ async def test_transaction_check_is_sent_to_a_producer() -> None:
     assert system.body_digest.checksum
 
 
+async def test_listeners_learn_of_transaction_checks() -> None:
+    harness = ClientHarness()
+    await open_producer(harness)
+    checked: list[tuple[str, TransactionId]] = []
+    harness.client_lifecycle.producers.check_listeners.append(lambda *check: checked.append(check))
+    representative(harness).oneway(transaction_check())
+    assert checked == [("orders", TransactionId("broker-a", 7, 1005, "id-5"))]
+
+
 async def test_transaction_checks_go_to_the_producers_of_the_topic_in_turn() -> None:
     harness = ClientHarness()
     sessions = [await open_producer(harness, "orders", client_id=f"p{number}") for number in range(3)]
