@@ -12,7 +12,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from grpc_gateway.gateway_options import GatewayOptions
 from grpc_gateway.response_status import Refused
-from protos.apache.rocketmq.v2.definition_pb2 import Code, Resource
+from protos.apache.rocketmq.v2.definition_pb2 import Code, Resource, Settings
 from protos.apache.rocketmq.v2.service_pb2 import ReceiveMessageRequest
 from remoting.names import is_system
 
@@ -31,6 +31,10 @@ _SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 # Characters of an invalid name that are shown in the error.
 _MAX_SHOWN: Final = 256
 _PATTERN: Final = "^[%|a-zA-Z0-9_-]+$"
+# Time between the end of a long poll and the client's deadline, in ms, if the client has asked for the poll's duration.
+_POLLING_RESERVE: Final = 200
+# The first version of clients that know ILLEGAL_POLLING_TIME, compared as a text, as the official proxy does.
+_POLLING_TIME_VERSION: Final = "5.0.3"
 
 # Caches of valid names: there are few, and each message needs one.
 _valid_topics: set[str] = set()
@@ -162,22 +166,36 @@ def invisible_duration(duration: Duration, minimum: float, options: GatewayOptio
     return value
 
 
-def polling_time(request: ReceiveMessageRequest, remaining: float | None, options: GatewayOptions) -> int:
+def polling_time(
+    request: ReceiveMessageRequest,
+    remaining: float | None,
+    options: GatewayOptions,
+    settings: Settings | None = None,
+    version: str = "",
+) -> int:
     """Return the long polling time of a receive in ms: the requested one, limited by the options and the deadline.
 
-    remaining: seconds until the deadline. Raises Refused (ILLEGAL_POLLING_TIME) if it is too near for any long poll.
+    remaining: seconds until the deadline. settings, version: the client's. Without a requested time it is that until the
+    deadline, less half the client's request timeout. Raises Refused if the deadline is too near for any long poll.
     """
     maximum, minimum = int(options.max_polling * 1000), int(options.min_polling * 1000)
-    if request.HasField("long_polling_timeout"):
-        polling = max(minimum, min(milliseconds(request.long_polling_timeout), maximum))
-    else:
+    requested = request.HasField("long_polling_timeout")
+    if requested:
+        polling = milliseconds(request.long_polling_timeout)
+    elif remaining is None:
         polling = maximum
+    else:
+        timeout = 0 if settings is None else milliseconds(settings.request_timeout)
+        polling = int(remaining * 1000) - timeout // 2
+    polling = max(minimum, min(polling, maximum))
     if remaining is None:
         return polling
     available = int((remaining - options.polling_margin) * 1000)
     if available <= 0 or remaining * 1000 < minimum:
         raise Refused(
-            Code.ILLEGAL_POLLING_TIME,
+            Code.BAD_REQUEST if version < _POLLING_TIME_VERSION else Code.ILLEGAL_POLLING_TIME,
             "The deadline time remaining is not enough for polling, please check network condition",
         )
+    if requested and polling + _POLLING_RESERVE <= remaining * 1000:
+        return polling
     return min(polling, available)

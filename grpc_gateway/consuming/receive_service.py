@@ -41,6 +41,8 @@ _log = logging.getLogger("gantry.grpc")
 _MAX_MESSAGES = 32
 # Pops that begin in one turn of the event loop.
 _POPS_PER_TURN = 4
+# Time in ms by which brokers end a long poll early: 50 ms, by a clock of whole ms.
+_BROKER_MARGIN = 51
 # Queue id of a pop from all queues of a broker.
 _ALL_QUEUES = -1
 # A new group starts at the end of the queues (RocketMQ's ConsumeInitMode.MAX).
@@ -72,7 +74,8 @@ class _Receive:
             else validation.invisible_duration(request.invisible_duration, options.min_invisible, options)
         )
         self.batch = max(1, min(request.batch_size, options.receive_batch, _MAX_MESSAGES))
-        self.polling = validation.polling_time(request, rpc.remaining(), options)
+        client = rpc.client
+        self.polling = validation.polling_time(request, rpc.remaining(), options, client.settings, client.version)
         self.lite = False
         self.config: GroupConfig
 
@@ -350,7 +353,7 @@ def _pop_command(receive: _Receive, request: ReceiveMessageRequest, broker: str,
         "consumerGroup": receive.group,
         "topic": receive.topic,
         "invisibleTime": str(receive.invisible),
-        "pollTime": str(receive.polling),
+        "pollTime": str(receive.polling + _BROKER_MARGIN),
         # 0: the broker measures the polling time by its own clock.
         "bornTime": "0",
         "bname": broker,

@@ -102,7 +102,7 @@ class EndedTransactions:
     def _make_room(self) -> None:
         largest = max(self._by_source.values(), key=len)
         least = max(1, self._limit // _SHARES)
-        # Of sources with few transactions each, the oldest: a search for the largest costs as much as there are sources.
+        # If each source has few transactions, the oldest of all: a search for the largest source takes long then.
         keys, count = (largest, len(largest) // 2) if len(largest) > least else (self._ended, least)
         for key in list(keys)[: max(count, 1)]:
             self._forget(key)

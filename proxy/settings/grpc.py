@@ -60,7 +60,7 @@ class GrpcSettings(SettingsTable):
     )
     max_polling: float = Field(20.0, gt=0, description="maximum wait of a receive in seconds")
     polling_margin: float = Field(
-        1.0, gt=0, description="seconds before its deadline at which a receive without messages is answered"
+        1.0, gt=0, description="seconds before its deadline at which a receive whose polling time is longer is answered"
     )
     receive_batch: int = Field(32, gt=0, le=32, description="maximum messages per receive")
     min_invisible: float = Field(10.0, ge=0, description="minimum invisible duration in seconds")

@@ -29,7 +29,7 @@ from remoting.messages import encode_message
 from remoting.properties import MessageType
 from remoting.topic_group_config import GroupConfig, TopicConfig
 from tests.grpc_gateway.fakes import FakeCore, Written, make_rpc
-from tests.grpc_gateway.messages import pop_reply, resource, route, stored
+from tests.grpc_gateway.messages import consumer_settings, pop_reply, resource, route, stored
 
 pytestmark = pytest.mark.anyio
 
@@ -128,7 +128,7 @@ async def test_receive_becomes_a_pop() -> None:
         "queueId": "-1",
         "maxMsgNums": "16",
         "invisibleTime": "30000",
-        "pollTime": "20000",
+        "pollTime": "20051",
         "bornTime": "0",
         "initMode": "1",
         "expType": "TAG",
@@ -151,31 +151,61 @@ async def test_batch_size_is_limited(size: int, expected: str) -> None:
     assert (await ReceiveHarness().pop_fields(batch_size=size))["maxMsgNums"] == expected
 
 
+# Brokers end a poll up to 50 ms early, by a clock of whole ms.
+BROKER_MARGIN = 51
+
+
 @pytest.mark.parametrize(
     ("wait", "remaining", "expected"),
     [
-        (None, None, "20000"),
-        (None, 30.0, "20000"),
-        (None, 10.0, "9000"),
-        (10, None, "10000"),
-        (10, 13.0, "10000"),
-        (10, 8.0, "7000"),
-        (1, None, "5000"),
-        (1, 5.5, "4500"),
-        (40, 40.0, "20000"),
-        (20, 5.0, "4000"),
+        (None, None, 20_000),
+        (None, 30.0, 20_000),
+        (None, 10.0, 9_000),
+        (10, None, 10_000),
+        (10, 13.0, 10_000),
+        (10, 10.2, 10_000),
+        (10, 10.1, 9_100),
+        (10, 8.0, 7_000),
+        (1, None, 5_000),
+        (1, 5.5, 5_000),
+        (40, 40.0, 20_000),
+        (20, 5.0, 4_000),
     ],
 )
 async def test_polling_time_is_limited_by_options_and_deadline(
-    wait: float | None, remaining: float | None, expected: str
+    wait: float | None, remaining: float | None, expected: int
 ) -> None:
-    assert (await ReceiveHarness(remaining=remaining).pop_fields(wait=wait))["pollTime"] == expected
+    fields = await ReceiveHarness(remaining=remaining).pop_fields(wait=wait)
+    assert int(fields["pollTime"]) == expected + BROKER_MARGIN
 
 
-async def test_receive_without_time_before_the_deadline_is_rejected() -> None:
-    with pytest.raises(Refused) as refused:
-        await ReceiveHarness(remaining=0.9).receive()
-    assert refused.value.code == Code.ILLEGAL_POLLING_TIME
+@pytest.mark.parametrize(
+    ("request_timeout", "remaining", "expected"),
+    [(3.0, 13.0, 11_500), (10.0, 13.0, 8_000), (20.0, 13.0, 5_000), (0.0, 13.0, 12_000), (3.0, 60.0, 20_000)],
+)
+async def test_polling_time_without_a_requested_one_leaves_half_the_request_timeout(
+    request_timeout: float, remaining: float, expected: int
+) -> None:
+    harness = ReceiveHarness(remaining=remaining)
+    settings = consumer_settings()
+    settings.request_timeout.FromMilliseconds(int(request_timeout * 1000))
+    harness.rpc.client.settings = settings
+    assert int((await harness.pop_fields())["pollTime"]) == expected + BROKER_MARGIN
+
+
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [
+        ("", Code.BAD_REQUEST),
+        ("5.0.2", Code.BAD_REQUEST),
+        ("5.0.3", Code.ILLEGAL_POLLING_TIME),
+        ("5.0.7", Code.ILLEGAL_POLLING_TIME),
+    ],
+)
+async def test_receive_without_time_before_the_deadline_is_rejected(version: str, code: int) -> None:
+    harness = ReceiveHarness(remaining=0.9)
+    harness.rpc.client.version = version
+    assert await harness.code() == code
 
 
 @pytest.mark.parametrize("invisible", [0, 9, 43_201])
@@ -434,7 +464,7 @@ async def test_lite_consumer_pops_by_its_client_id(source: str) -> None:
         "topic": "orders",
         "maxMsgNum": "16",
         "invisibleTime": "60000",
-        "pollTime": "20000",
+        "pollTime": "20051",
         "bornTime": "0",
         "attemptId": "attempt",
         "bname": "broker-a",
