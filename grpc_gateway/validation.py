@@ -175,8 +175,8 @@ def polling_time(
 ) -> int:
     """Return the long polling time of a receive in ms: the requested one, limited by the options and the deadline.
 
-    remaining: seconds until the deadline. settings, version: the client's. Without a requested time it is that until the
-    deadline, less half the client's request timeout. Raises Refused if the deadline is too near for any long poll.
+    remaining: seconds until the deadline. settings, version: the client's. Without a requested time, it is the time
+    until the deadline less half the client's request timeout. Raises Refused if the deadline is too near for any poll.
     """
     maximum, minimum = int(options.max_polling * 1000), int(options.min_polling * 1000)
     requested = request.HasField("long_polling_timeout")

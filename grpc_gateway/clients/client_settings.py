@@ -13,6 +13,7 @@ from protos.apache.rocketmq.v2.definition_pb2 import (
     Code,
     CustomizedBackoff,
     ExponentialBackoff,
+    FilterExpression,
     FilterType,
     Language,
     Metric,
@@ -20,6 +21,7 @@ from protos.apache.rocketmq.v2.definition_pb2 import (
     Settings,
 )
 from remoting import topic_group_config
+from remoting.tag_expression import tags_of
 from remoting.topic_group_config import GroupConfig
 
 PRODUCERS = frozenset({ClientType.PRODUCER})
@@ -64,15 +66,17 @@ def check_settings(settings: Settings) -> None:
         raise Refused(Code.BAD_REQUEST, f"the settings have {size} bytes; the maximum is {_MAX_SETTINGS_BYTES}")
     if topics > _MAX_TOPICS:
         raise Refused(Code.BAD_REQUEST, f"the settings have {topics} topics; the maximum is {_MAX_TOPICS}")
-    client_type = settings.client_type
-    if client_type not in PRODUCERS and client_type not in CONSUMERS:
-        raise Refused(Code.UNRECOGNIZED_CLIENT_TYPE, f"client_type {client_type} is unknown")
-    expected = "publishing" if client_type in PRODUCERS else "subscription"
     actual = settings.WhichOneof("pub_sub")
+    if actual is None:
+        raise Refused(Code.BAD_REQUEST, "there is no publishing or subscription data in settings")
+    client_type = client_type_of(settings)
+    if client_type not in PRODUCERS and client_type not in CONSUMERS:
+        name = ClientType.Name(client_type) if client_type in ClientType.values() else client_type
+        raise Refused(Code.UNRECOGNIZED_CLIENT_TYPE, f"Client type is not consumer, type: {name}")
+    expected = "publishing" if client_type in PRODUCERS else "subscription"
     if actual != expected:
         raise Refused(
-            Code.BAD_REQUEST,
-            f"settings of a {ClientType.Name(client_type)} must have {expected}, not {actual or 'an empty pub_sub'}",
+            Code.BAD_REQUEST, f"settings of a {ClientType.Name(client_type)} must have {expected}, not {actual}"
         )
     if client_type in PRODUCERS:
         for topic in settings.publishing.topics:
@@ -81,10 +85,29 @@ def check_settings(settings: Settings) -> None:
         validation.group(settings.subscription.group)
         for entry in settings.subscription.subscriptions:
             validation.topic(entry.topic)
-            if entry.expression.type == FilterType.SQL and not entry.expression.expression.strip():
-                raise Refused(Code.ILLEGAL_FILTER_EXPRESSION, f"the SQL filter of topic {entry.topic.name} is blank")
+            _check_filter(entry.expression)
     if settings.client_properties:
         _check_properties(settings)
+
+
+def client_type_of(settings: Settings) -> ClientType:
+    """Return the type of a client with these settings: a producer if they have none, and `publishing`."""
+    if settings.client_type == ClientType.CLIENT_TYPE_UNSPECIFIED and settings.HasField("publishing"):
+        return ClientType.PRODUCER
+    return settings.client_type
+
+
+def _check_filter(expression: FilterExpression) -> None:
+    valid = True
+    if expression.type == FilterType.SQL:
+        valid = bool(expression.expression.strip())
+    else:
+        try:
+            tags_of(expression.expression)
+        except ValueError:
+            valid = False
+    if not valid:
+        raise Refused(Code.ILLEGAL_FILTER_EXPRESSION, "expression format is not correct")
 
 
 def _check_properties(settings: Settings) -> None:
@@ -117,7 +140,7 @@ def effective_settings(settings: Settings, group: GroupConfig | None, options: G
     effective = Settings()
     effective.CopyFrom(settings)
     effective.metric.CopyFrom(_metric(options))
-    if settings.client_type in PRODUCERS:
+    if client_type_of(settings) in PRODUCERS:
         effective.backoff_policy.CopyFrom(_publishing_policy(options))
         effective.publishing.max_body_size = options.max_body
         effective.publishing.validate_message_type = options.validate_message_type

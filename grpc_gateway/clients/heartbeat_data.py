@@ -8,6 +8,7 @@ import orjson
 from grpc_gateway.clients.client import Client
 from protos.apache.rocketmq.v2.definition_pb2 import ClientType, FilterExpression, FilterType
 from remoting.properties import java_hash_code
+from remoting.tag_expression import ALL, tags_of
 
 # Consume types as the official proxy maps them.
 CONSUME_PASSIVELY = "CONSUME_PASSIVELY"
@@ -16,7 +17,6 @@ CONSUME_TYPES = {
     ClientType.LITE_SIMPLE_CONSUMER: "CONSUME_ACTIVELY",
     ClientType.PULL_CONSUMER: "CONSUME_ACTIVELY",
 }
-_ALL = "*"
 _SQL = "SQL92"
 _TAG = "TAG"
 
@@ -56,13 +56,13 @@ def subscription_data(client: Client) -> list[dict[str, Any]]:
 
 def _subscription(topic: str, expression: FilterExpression, version: int) -> dict[str, Any]:
     """Return SubscriptionData as RocketMQ's FilterAPI builds it."""
-    text = expression.expression.strip()
+    text = expression.expression
     sql = expression.type == FilterType.SQL
-    tags = [] if sql or text in ("", _ALL) else sorted(filter(None, map(str.strip, text.split("||"))))
+    tags = [] if sql else sorted(tags_of(text) or ())
     return {
         "classFilterMode": False,
         "topic": topic,
-        "subString": text or _ALL,
+        "subString": text or ALL,
         "tagsSet": tags,
         "codeSet": [java_hash_code(tag) for tag in tags],
         "subVersion": version,

@@ -14,6 +14,7 @@ from grpc_gateway.clients.client_settings import (
     MAX_CONNECTION_SETTINGS_BYTES,
     PRODUCERS,
     check_settings,
+    client_type_of,
     effective_settings,
 )
 from grpc_gateway.clients.client_table import ClientTable
@@ -136,9 +137,9 @@ class Telemetry:
         if client.settings != settings:
             client.settings, client.settings_bytes = settings, settings.ByteSize()
             client.revise()
-        client.client_type = settings.client_type
+        client.client_type = client_type_of(settings)
         client.attach(stream)
-        config = None if settings.client_type in PRODUCERS else await self._group_config(client)
+        config = None if client.client_type in PRODUCERS else await self._group_config(client)
         self._send_settings(client, stream, config)
         self._client_lifecycle.settings_changed(client)
         self._observe("Telemetry", rpc, None, Code.OK, started)

@@ -6,10 +6,9 @@ from typing import Any, Protocol
 from proxy.embedded.broker.sql.comparison import EvaluationError
 from proxy.embedded.broker.sql.parser import compile_filter
 from proxy.embedded.store.queue import tag_code
-from remoting import properties
+from remoting import properties, tag_expression
 from remoting.errors import BodyError
 
-ALL = "*"
 TAG = "TAG"
 SQL = "SQL92"
 
@@ -50,24 +49,14 @@ class SqlFilter:
             return False
 
 
-def tags(expression: str | None) -> list[str]:
-    """Return the tags of an expression `a || b`, none for all messages.
-
-    Raises BodyError for an expression without tags.
-    """
-    if not expression or expression == ALL:
-        return []
-    names = [tag for tag in map(str.strip, expression.split("||")) if tag]
-    if not names:
-        raise BodyError("the subscription names no tag")
-    return names
-
-
 def new_filter(expression: str | None, kind: str | None) -> Filter | None:
     """Return the filter of an expression; None passes all messages. Raises BodyError."""
     if kind is None or not kind.strip() or kind == TAG:
-        names = tags(expression)
-        return TagFilter(frozenset(map(tag_code, names))) if names else None
+        try:
+            names = tag_expression.tags_of(expression)
+        except ValueError:
+            raise BodyError("the subscription names no tag") from None
+        return None if names is None else TagFilter(frozenset(map(tag_code, names)))
     if kind != SQL:
         raise BodyError(f"subscriptions of type {kind[:40]!r} are not supported")
     if not expression:

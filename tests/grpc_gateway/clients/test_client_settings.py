@@ -1,6 +1,6 @@
 import pytest
 
-from grpc_gateway.clients.client_settings import check_settings, effective_settings
+from grpc_gateway.clients.client_settings import check_settings, client_type_of, effective_settings
 from grpc_gateway.gateway_options import GatewayOptions
 from grpc_gateway.response_status import Refused
 from protocol_negotiation.peer import HostPort
@@ -46,10 +46,32 @@ def test_settings_of_every_client_type_are_valid(kind: ClientType) -> None:
 
 
 @pytest.mark.parametrize("kind", [ClientType.CLIENT_TYPE_UNSPECIFIED, 99])
-def test_unknown_client_type_is_rejected(kind: int) -> None:
-    settings = producer_settings()
+def test_unknown_client_type_of_a_consumer_is_rejected(kind: int) -> None:
+    settings = consumer_settings()
     settings.client_type = kind  # type: ignore[assignment]
     assert rejection_code(settings) == Code.UNRECOGNIZED_CLIENT_TYPE
+
+
+def test_settings_with_publishing_are_those_of_a_producer_without_a_client_type() -> None:
+    settings = producer_settings()
+    settings.ClearField("client_type")
+    check_settings(settings)
+    assert client_type_of(settings) == ClientType.PRODUCER
+    effective = effective_settings(settings, None, GatewayOptions())
+    assert effective.publishing.max_body_size > 0
+    assert effective.backoff_policy.HasField("exponential_backoff")
+
+
+@pytest.mark.parametrize("kind", [ClientType.CLIENT_TYPE_UNSPECIFIED, ClientType.PRODUCER])
+def test_settings_without_publishing_and_subscription_are_rejected(kind: ClientType) -> None:
+    with pytest.raises(Refused, match=r"^there is no publishing or subscription data in settings$"):
+        check_settings(Settings(client_type=kind))
+
+
+def test_filter_without_tags_is_rejected() -> None:
+    with pytest.raises(Refused, match=r"^expression format is not correct$") as refused:
+        check_settings(consumer_settings(expression="||"))
+    assert refused.value.code == Code.ILLEGAL_FILTER_EXPRESSION
 
 
 def test_client_type_that_does_not_match_pub_sub_is_rejected() -> None:

@@ -10,12 +10,26 @@ from protos.apache.rocketmq.v2.definition_pb2 import Code, FilterExpression, Fil
 @pytest.mark.parametrize("kind", [FilterType.TAG, FilterType.FILTER_TYPE_UNSPECIFIED])
 @pytest.mark.parametrize(
     ("text", "tags"),
-    [("", None), ("*", None), (" * ", None), ("a", {"a"}), ("a||b", {"a", "b"}), (" a || || b ", {"a", "b"})],
+    [
+        ("", set()),
+        ("*", set()),
+        (" * ", {"*"}),
+        ("a", {"a"}),
+        ("a||b", {"a", "b"}),
+        (" a || || b ", {"a", "b"}),
+        # No tag: brokers pass no message.
+        (" ", set()),
+        (" || ", set()),
+        ("|| ||", set()),
+        # Java trims no other blanks.
+        ("\u3000a", {"\u3000a"}),
+        ("\x01a\t", {"a"}),
+    ],
 )
-def test_tag_filter_is_parsed(kind: FilterType, text: str, tags: set[str] | None) -> None:
+def test_tag_filter_is_parsed(kind: FilterType, text: str, tags: set[str]) -> None:
     parsed = parse_filter(FilterExpression(type=kind, expression=text))
     assert parsed.kind == "TAG"
-    assert parsed.expression == ("*" if tags is None else text)
+    assert parsed.expression == (text or "*")
     assert parsed.tags == tags
 
 
@@ -25,7 +39,7 @@ def test_sql_filter_matches_any_tag() -> None:
     assert parsed.matches(None)
 
 
-@pytest.mark.parametrize(("kind", "text"), [(FilterType.SQL, " "), (FilterType.TAG, "||"), (FilterType.TAG, " ")])
+@pytest.mark.parametrize(("kind", "text"), [(FilterType.SQL, " "), (FilterType.TAG, "||"), (FilterType.TAG, "||||")])
 def test_blank_filter_is_rejected(kind: FilterType, text: str) -> None:
     with pytest.raises(Refused) as refused:
         parse_filter(FilterExpression(type=kind, expression=text))

@@ -71,6 +71,7 @@ async def test_invalid_pulls_are_rejected(
         ("*", "TAG", [b"0", b"1", b"2", b"3"]),
         ("a", "TAG", [b"0", b"3"]),
         ("a || b", "TAG", [b"0", b"1", b"3"]),
+        (" * ", "TAG", []),
         ("n >= 2", "SQL92", [b"2", b"3"]),
         ("TAGS is null or TAGS = 'b'", "SQL92", [b"1", b"2"]),
     ],
