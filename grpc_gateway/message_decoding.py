@@ -1,6 +1,7 @@
 """Conversion of stored messages to v2 messages, for gRPC clients."""
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any, Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -140,14 +141,14 @@ def _encode_system_properties(
     if (tag := found.get(properties.TAGS)) is not None:
         parts.append(_TAG.text(tag))
     if (keys := found.get(properties.KEYS)) is not None:
-        parts += [_KEYS.text(key) for key in keys.split()]
+        parts += [_KEYS.text(key) for key in _split_keys(keys)]
     parts += (
         _MESSAGE_ID.text(message_id),
         _DIGEST_START,
         digest.encode(),
         _ENCODED_TYPES[properties.message_type(found)],
         _BORN_TIMESTAMP.message(_encode_timestamp(stored.born_timestamp)),
-        _BORN_HOST.text(found.get(properties.BORN_HOST) or _format_host(stored.born_host)),
+        _BORN_HOST.text(_born_host(stored, found)),
         _STORE_TIMESTAMP.message(_encode_timestamp(stored.store_timestamp)),
         _STORE_HOST.text(_format_host(stored.store_host)),
     )
@@ -200,6 +201,20 @@ def _decompressed_body(stored: StoredMessage, limit: int) -> bytes:
         return messages.body(stored, limit)
     except BodyError:
         return stored.body
+
+
+def _split_keys(text: str) -> list[str]:
+    """Return the keys of a message as Java splits them: by spaces only, without empty ones at the end."""
+    if " " not in text:
+        return [text]
+    keys = text.rstrip(" ")
+    return keys.split(" ") if keys else []
+
+
+def _born_host(stored: StoredMessage, found: Mapping[str, str]) -> str:
+    """Return the host that the producer has named, or else its address without the port, as the official proxy does."""
+    named = found.get(properties.BORN_HOST)
+    return stored.born_host[0] if not named or named.isspace() else named
 
 
 def _format_host(host: tuple[str, int]) -> str:

@@ -52,7 +52,7 @@ def test_stored_message_is_converted() -> None:
     assert system.message_type == MessageType.NORMAL
     assert system.born_timestamp == Timestamp(seconds=1_700_000_000, nanos=123_000_000)
     assert system.store_timestamp == Timestamp(seconds=1_700_000_001, nanos=456_000_000)
-    assert (system.born_host, system.store_host) == ("192.0.2.7:50000", "198.51.100.1:10911")
+    assert (system.born_host, system.store_host) == ("192.0.2.7", "198.51.100.1:10911")
     assert system.receipt_handle == "h"
     for field in ("delivery_timestamp", "message_group", "trace_context", "dead_letter_queue", "priority"):
         assert not system.HasField(field)
@@ -84,6 +84,28 @@ def test_stored_properties_become_system_properties(
     assert getattr(message.system_properties, field) == expected
     assert message.system_properties.message_type == kind
     assert dict(message.user_properties) == {"colour": "blue"}
+
+
+@pytest.mark.parametrize("named", ["", " "])
+def test_born_host_is_the_address_of_the_producer_if_it_names_none(named: str) -> None:
+    assert decode(extra={"__BORNHOST": named}).system_properties.born_host == "192.0.2.7"
+    message = message_decoding.from_stored(replace(STORED, born_host=("2001:db8::7", 50000)), topic="orders")
+    assert message.system_properties.born_host == "2001:db8::7"
+
+
+@pytest.mark.parametrize(
+    ("stored", "keys"),
+    [
+        ("k1", ["k1"]),
+        ("k1 k2", ["k1", "k2"]),
+        ("k1\u3000k2\u00a0k3", ["k1\u3000k2\u00a0k3"]),
+        (" k1  k2 ", ["", "k1", "", "k2"]),
+        ("  ", []),
+    ],
+)
+def test_keys_are_split_at_spaces_only(stored: str, keys: list[str]) -> None:
+    message = message_decoding.from_stored(replace(STORED, properties=f"KEYS\x01{stored}\x02"), topic="orders")
+    assert list(message.system_properties.keys) == keys
 
 
 def test_dead_letter_has_its_original_topic_and_message_id() -> None:
