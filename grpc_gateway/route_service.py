@@ -86,7 +86,7 @@ class RouteService:
             for queue_id in (range(broker_queues.readable) if orderly else (_ALL_QUEUES,))
         ]
         if not assignments:
-            raise Refused(Code.FORBIDDEN, f"topic {topic} has no readable queue")
+            raise Refused(Code.FORBIDDEN, "no readable queue")
         return QueryAssignmentResponse(status=OK, assignments=assignments)
 
     def _endpoints(self, rpc: Rpc, requested: Endpoints) -> Endpoints:

@@ -14,7 +14,7 @@ from grpc_gateway.clients import heartbeat_data
 from grpc_gateway.clients.client import Client, Registration
 from grpc_gateway.clients.client_header import set_client_header
 from grpc_gateway.clients.client_settings import CONSUMERS, PRODUCERS
-from grpc_gateway.clients.client_table import CLIENT_ID, ClientTable
+from grpc_gateway.clients.client_table import ClientTable
 from grpc_gateway.clients.producers import HEARTBEAT_INTERVAL, Producers
 from grpc_gateway.clients.rpc import Rpc
 from grpc_gateway.core import Core, dispatch
@@ -161,7 +161,7 @@ class ClientLifecycle:
             topics = client.topics.union(topic.name for topic in publishing)
             return Registration(client_type, "", frozenset(topics), client.revision, now)
         if client_type not in CONSUMERS:
-            raise Refused(Code.UNRECOGNIZED_CLIENT_TYPE, f"client_type {client_type} is unknown")
+            raise Refused(Code.UNRECOGNIZED_CLIENT_TYPE, "cannot find client settings for this client")
         if settings is not None and settings.subscription.group.name:
             group = settings.subscription.group
         return Registration(client_type, validation.group(group), frozenset(), client.revision, now)
@@ -234,7 +234,7 @@ _NO_GROUP = Resource()
 def _check_health_check(request: HeartbeatRequest) -> None:
     """Allow only the empty Heartbeat without a client id, the Go client's health check. Raises Refused."""
     if request.ByteSize():
-        raise Refused(Code.CLIENT_ID_REQUIRED, f"Heartbeat needs the metadata {CLIENT_ID}")
+        raise Refused(Code.CLIENT_ID_REQUIRED, "client id cannot be empty")
 
 
 async def _wait_for(work: Coroutine[Any, Any, None]) -> None:

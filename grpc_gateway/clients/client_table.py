@@ -72,7 +72,7 @@ class ClientTable:
         connection = getattr(context, "connection", None)
         if not client_id or client_id.isspace():
             if name != _HEALTH_CHECK:
-                raise Refused(Code.CLIENT_ID_REQUIRED, f"{name} needs the metadata {CLIENT_ID}")
+                raise Refused(Code.CLIENT_ID_REQUIRED, "client id cannot be empty")
             return anonymous_rpc(context)
         if len(client_id) > _MAX_ID_LENGTH:
             raise Refused(

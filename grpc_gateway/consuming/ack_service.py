@@ -270,7 +270,7 @@ class AckService:
                 self._renewal.unclaim(group, handle)
             raise Refused(
                 Code.INVALID_RECEIPT_HANDLE,
-                "INVALID_RECEIPT_HANDLE: it has expired, and the broker may deliver the message to another consumer",
+                "INVALID_RECEIPT_HANDLE: receipt handle is expired",
             )
         return newest
 

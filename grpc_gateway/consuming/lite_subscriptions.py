@@ -54,7 +54,7 @@ class LiteSubscriptionService:
         route = self._core.cached_route(topic) or await self._core.route(topic)
         brokers = route.readable()
         if not brokers:
-            raise Refused(Code.FORBIDDEN, f"topic {topic} has no readable queue")
+            raise Refused(Code.FORBIDDEN, "no readable queue")
         body = orjson.dumps({"subscriptionSet": [_subscription(rpc.client.client_id, topic, group, request)]})
         statuses = await asyncio.gather(*(self._send(rpc, broker, body) for broker in brokers))
         # The consumer gets no messages from a broker without its subscription.

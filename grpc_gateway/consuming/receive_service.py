@@ -50,7 +50,8 @@ _INIT_MODE = "1"
 _NO_MESSAGES = (ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT)
 _NO_NEW_MESSAGE = status(Code.MESSAGE_NOT_FOUND, "no new message")
 _UNREAD = status(Code.TOO_MANY_REQUESTS, "the client has not read its responses")
-_NO_MATCH = status(Code.MESSAGE_NOT_FOUND, "no message matched the filter")
+_NO_ROOM = "polling full"
+_NO_MATCH = status(Code.MESSAGE_NOT_FOUND, "no match message")
 
 
 class _Receive:
@@ -180,7 +181,7 @@ class ReceiveService:
         """Return the broker and the queue id to pop from. Raises Refused (FORBIDDEN)."""
         readable = {queues.broker: queues.readable for queues in route.queues if queues.readable}
         if not readable:
-            raise Refused(Code.FORBIDDEN, f"topic {route.topic} has no readable queue")
+            raise Refused(Code.FORBIDDEN, "no readable queue")
         broker = request.message_queue.broker.name
         hung = self._core.unresponsive_brokers()
         if hung and not receive.config.orderly:
@@ -214,7 +215,7 @@ class ReceiveService:
         if reply.code in _NO_MESSAGES:
             return _NO_NEW_MESSAGE
         error = status_from_reply(reply)
-        raise Refused(error.code, error.message)
+        raise Refused(error.code, _NO_ROOM if reply.code == ResponseCode.POLLING_FULL else error.message)
 
     # Popped messages.
 

@@ -31,7 +31,7 @@ class RecallService:
             if kind not in _RECALLABLE:
                 raise Refused(
                     Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
-                    f"topic {topic} accepts only {kind} messages, which cannot be recalled",
+                    f"TopicMessageType validate failed, the expected type is {kind}, but actual type is DELAY",
                 )
         try:
             handle = RecallHandle.parse(request.recall_handle)

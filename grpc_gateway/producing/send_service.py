@@ -235,12 +235,19 @@ class SendService:
 
 
 _UNSPECIFIED: Final = MessageType.UNSPECIFIED
+# Messages that are stored, but not as safely as the broker is set to.
+_SEND_STATUSES: Final = {
+    int(code): code.name
+    for code in (ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.FLUSH_SLAVE_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE)
+}
 _ANY_TYPE: Final = (_UNSPECIFIED, MessageType.MIXED)
 
 
 def _entry(message: SentMessage, kind: MessageType, broker: str, reply: RemotingCommand) -> SendResultEntry:
     """Return the result entry of one message."""
     entry = SendResultEntry(status=OK if reply.code == _SUCCESS else status_from_reply(reply))
+    if (sent := _SEND_STATUSES.get(reply.code)) is not None:
+        entry.status.message = f"send message failed, sendStatus={sent}"
     if reply.code in STORED:
         entry.MergeFromString(_encode_result(message, kind, broker, reply))
     return entry

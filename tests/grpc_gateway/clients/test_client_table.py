@@ -52,7 +52,7 @@ async def test_same_id_on_another_host_is_another_client() -> None:
 @pytest.mark.parametrize("client_id", ["", "  "])
 async def test_rpc_without_client_id_is_rejected(client_id: str) -> None:
     for context_without_id in (FakeContext(x_mq_client_id=client_id), FakeContext()):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(Refused, match=r"^client id cannot be empty$") as refused:
             make_table().rpc(context_without_id, "SendMessage")
         assert refused.value.code == Code.CLIENT_ID_REQUIRED
 

@@ -280,7 +280,7 @@ async def test_receives_of_an_orderly_group_keep_their_broker() -> None:
 async def test_topic_without_readable_queues_is_forbidden() -> None:
     harness = ReceiveHarness()
     harness.core.routes["orders"] = route("orders", perm=2)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Refused, match=r"^no readable queue$") as refused:
         await harness.receive()
     assert refused.value.code == Code.FORBIDDEN
 
@@ -337,6 +337,15 @@ async def test_responses_are_status_messages_and_delivery_timestamp() -> None:
 async def test_receive_without_messages_has_only_a_status(outcome: Any, code: int) -> None:
     answer = outcome if isinstance(outcome, Exception) else commands.response(outcome)
     assert await ReceiveHarness(answer).code() == code
+
+
+async def test_texts_of_receives_without_messages_are_those_of_the_official_proxy() -> None:
+    [response] = await ReceiveHarness(commands.response(ResponseCode.POLLING_TIMEOUT)).receive()
+    assert response.status.message == "no new message"
+    [response] = await ReceiveHarness().receive(filter_expression=tags("none"))
+    assert response.status.message == "no match message"
+    with pytest.raises(Refused, match=r"^polling full$"):
+        await ReceiveHarness(commands.response(ResponseCode.POLLING_FULL, remark="why")).receive()
 
 
 # Messages that are not delivered.

@@ -50,6 +50,7 @@ async def test_recall_needs_a_topic_with_delayed_messages(kind: MessageType) -> 
     if kind in (MessageType.DELAY, MessageType.MIXED, MessageType.UNSPECIFIED):
         assert (await recall(core)).status.code == Code.OK
         return
-    with pytest.raises(Refused) as refused:
+    text = f"TopicMessageType validate failed, the expected type is {kind.name}, but actual type is DELAY"
+    with pytest.raises(Refused, match=f"^{text}$") as refused:
         await recall(core)
     assert refused.value.code == Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE

@@ -103,7 +103,8 @@ async def test_recall_handle_of_the_broker_is_returned() -> None:
 async def test_send_status_follows_the_reply_of_the_broker(answer: int, code: int, stored: bool) -> None:
     response = await send(core_with(a=commands.response(answer, dict(STORED))), message())
     assert response.status.code == response.entries[0].status.code == code
-    assert response.status.message == "why"
+    sent = f"send message failed, sendStatus={ResponseCode(answer).name}" if stored else "why"
+    assert response.status.message == response.entries[0].status.message == sent
     assert bool(response.entries[0].message_id) == stored
 
 
