@@ -47,6 +47,14 @@ async def _dead_letters(cluster: Cluster, group: str) -> list[bytes]:
         return [message.body for message in await client.pull(topic, "dead-letter-group")]
 
 
+@covers("ReceiveMessage")
+async def test_empty_receive_lasts_at_least_as_long_as_asked_for(consumer: Consumer) -> None:
+    for _ in range(5):
+        started = time.monotonic()
+        assert await consumer.receive(wait=0.3) == []
+        assert time.monotonic() - started >= 0.3
+
+
 @covers("ReceiveMessage", "AckMessage")
 async def test_acknowledged_messages_are_not_redelivered(consumer: Consumer) -> None:
     await consumer.send(b"0", b"1", b"2", b"3")

@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from grpc_gateway.clients import client_settings, telemetry
-from protos.apache.rocketmq.v2.definition_pb2 import Code, Language, Settings, Status
+from protos.apache.rocketmq.v2.definition_pb2 import ClientType, Code, Language, Settings, Status
 from protos.apache.rocketmq.v2.service_pb2 import (
     PrintThreadStackTraceCommand,
     TelemetryCommand,
@@ -53,6 +53,18 @@ async def test_settings_are_answered_with_effective_settings(settings: Settings)
     assert await session.read() is None
     assert session.context.aborted is None
     assert harness.observed == [("Telemetry", Code.OK)]
+
+
+async def test_producer_without_a_client_type_gets_settings() -> None:
+    harness = ClientHarness()
+    settings = producer_settings()
+    settings.ClearField("client_type")
+    session = await harness.open_session()
+    session.send(settings_command(settings))
+    answer = await session.read_command()
+    assert answer.status.code == Code.OK
+    assert answer.settings.publishing.max_body_size > 0
+    assert harness.client().client_type == ClientType.PRODUCER
 
 
 async def test_the_settings_of_a_connections_clients_are_limited() -> None:
