@@ -54,13 +54,22 @@ class Need(NamedTuple):
     """A permission that a request needs, on the resource that an ext field names; one of the actions is enough.
 
     Without a field, or if the request lacks the field, the name is empty. optional: a request without the field does
-    not need the permission.
+    not need the permission. separator: between the names of a field that may have several, or none.
     """
 
     kind: ResourceKind
     field: str | None
     actions: Actions
     optional: bool = False
+    separator: str | None = None
+
+    def names(self, fields: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the names of the resources in a request's ext fields; none if the permission is not needed."""
+        text = fields.get(self.field, "") if self.field is not None else ""
+        if self.separator is not None:
+            # Brokers take a blank list for none.
+            return tuple(filter(None, text.split(self.separator))) if text.strip() else ()
+        return () if self.optional and not text else (text,)
 
 
 class BodyFormat(StrEnum):
@@ -92,6 +101,9 @@ def _topic(*actions: Action, field: str = "topic", optional: bool = False) -> Ne
 def _group(*actions: Action, field: str = "consumerGroup") -> Need:
     return Need(ResourceKind.GROUP, field, actions)
 
+
+# Between the topics in the topicList of a GET_CONSUME_STATS.
+TOPIC_SEPARATOR = ";"
 
 _C = RequestCode
 _READ = (Action.SUB, Action.GET)
@@ -160,7 +172,13 @@ NEEDS: Mapping[int, Needs] = {
     _C.DELETE_TOPIC_IN_NAMESRV: _DELETE_TOPIC,
     _C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: Needs(body=BodyFormat.GROUP_CONFIG),
     _C.DELETE_SUBSCRIPTIONGROUP: Needs((_group(Action.DELETE, field="groupName"),)),
-    _C.GET_CONSUME_STATS: Needs((_group(Action.GET),)),
+    _C.GET_CONSUME_STATS: Needs(
+        (
+            _group(Action.GET),
+            _topic(Action.GET, optional=True),
+            Need(ResourceKind.TOPIC, "topicList", (Action.GET,), separator=TOPIC_SEPARATOR),
+        )
+    ),
     _C.INVOKE_BROKER_TO_RESET_OFFSET: Needs((_topic(Action.UPDATE), _group(Action.UPDATE, field="group"))),
     _C.VIEW_BROKER_STATS_DATA: _CLUSTER,
     # For thread stacks `proxy.auth.resources` demands more.

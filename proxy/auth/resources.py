@@ -54,13 +54,11 @@ def permissions(spec: RequestSpec, fields: dict[str, str], body: bytes) -> Itera
     needs = _derived(spec) if spec.needs is None else spec.needs
     group = next((fields.get(need.field or "", "") for need in needs.fields if need.kind is ResourceKind.GROUP), "")
     for need in needs.fields:
-        name = fields.get(need.field, "") if need.field is not None else ""
-        if need.optional and not name:
-            continue
-        if spec.code == RequestCode.GET_ROUTEINFO_BY_TOPIC and name == DEFAULT_TOPIC:
-            # Every producer of a topic that does not exist yet asks for it; it has no messages.
-            continue
-        yield Permission(need.kind, popped_topic(name, group), _actions(need, fields))
+        for name in need.names(fields):
+            if spec.code == RequestCode.GET_ROUTEINFO_BY_TOPIC and name == DEFAULT_TOPIC:
+                # Every producer of a topic that does not exist yet asks for it; it has no messages.
+                continue
+            yield Permission(need.kind, popped_topic(name, group), _actions(need, fields))
     if needs.body is not None:
         read = _remembered if len(body) <= _MAX_REMEMBERED else _read
         yield from read(needs.body, body)
@@ -73,6 +71,8 @@ def permissions(spec: RequestSpec, fields: dict[str, str], body: bytes) -> Itera
 def depend_on_names(spec: RequestSpec, fields: dict[str, str], body: bytes) -> bool:
     """Return whether the permissions depend on the names in `spec.need_fields` alone."""
     if spec.needs is None or spec.needs.body is not None or _STACKS in fields:
+        return False
+    if len(spec.needs.fields) > len(spec.need_fields):
         return False
     if spec.send is None:
         return True

@@ -18,12 +18,11 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import ConsumerNotOnline, InvalidRequest
 from remoting.fastjson import ObjectKeys
 from remoting.names import RETRY_PREFIX
+from remoting.permissions import TOPIC_SEPARATOR
 
 # The values of a reset's queueId and offset that choose none.
 _ALL = _UNSET = -1
 _CPP = "CPP"
-# Between the names of a topicList.
-_TOPIC_SEPARATOR = ";"
 
 
 def _queue(broker: Broker, topic: str, queue_id: int) -> dict[str, Any]:
@@ -65,10 +64,12 @@ def _measured_topics(broker: Broker, request: Request, group: str) -> set[str]:
 
     Those of `topicList`; else `topic` or all with offsets, without those to which the members no longer subscribe.
     """
-    if listed := set(filter(None, request.fields.get("topicList", "").strip().split(_TOPIC_SEPARATOR))):
+    # Names are used as they are: permissions were checked for them.
+    names = request.fields.get("topicList", "")
+    if names.strip() and (listed := set(filter(None, names.split(TOPIC_SEPARATOR)))):
         return listed
-    chosen = request.fields.get("topic", "").strip()
-    topics = {chosen} if chosen else broker.offsets.topics(group)
+    chosen = request.fields.get("topic", "")
+    topics = {chosen} if chosen.strip() else broker.offsets.topics(group)
     consumers = broker.members.consumers.get(group)
     if consumers is None or not consumers.subscriptions:
         return topics

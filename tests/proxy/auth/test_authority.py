@@ -21,6 +21,7 @@ from tests.proxy.auth.users import (
     ALICE,
     BOB,
     IMPOSTOR,
+    OWN_FILE,
     ROOT,
     STRANGER,
     authority,
@@ -125,6 +126,27 @@ def test_blank_and_missing_names_are_forbidden(tmp_path: Path) -> None:
             ask(made, signed(blank, ALICE))
     with pytest.raises(Forbidden):
         ask(made, signed(request(RequestCode.VIEW_MESSAGE_BY_ID, offset=0), ALICE))
+
+
+def test_progress_of_a_group_needs_each_topic_that_it_is_asked_for(tmp_path: Path) -> None:
+    own = f"""{OWN_FILE}
+[users.oper-01]
+secret = "secret-of-oper"
+[[users.oper-01.policies]]
+resources = ["Topic:orders", "Topic:paid", "Group:g"]
+actions = ["Get"]
+"""
+    made = authority(tmp_path, own)
+    operator = Credentials("oper-01", "secret-of-oper")
+    code = RequestCode.GET_CONSUME_STATS
+    for fields in ({}, {"topic": ""}, {"topic": "orders"}, {"topicList": "orders;paid;"}, {"topicList": " "}):
+        ask(made, signed(command(code, consumerGroup="g", **fields), operator))
+    refused = ({"topic": "secret"}, {"topicList": "orders;secret"}, {"topic": "orders", "topicList": "secret"})
+    for fields in (*refused, {"topic": " orders"}, {"topicList": " orders"}):
+        with pytest.raises(Forbidden, match="Get on Topic:"):
+            ask(made, signed(command(code, consumerGroup="g", **fields), operator))
+    with pytest.raises(Forbidden, match="Get on Group:"):
+        ask(made, signed(command(code, consumerGroup="other", topic="orders"), operator))
 
 
 def test_requests_of_the_embedded_brokers_own_listener_need_what_their_rows_say(tmp_path: Path) -> None:
