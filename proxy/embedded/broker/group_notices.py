@@ -1,35 +1,38 @@
-"""Notices of changed consumer groups, coalesced: a client that joins and leaves a group again and again would have all
-members of the group look for their queues each time. Sans-io; times in ms."""
+"""Notices of changed consumer groups. Members that start together are notified of each other at once, as by RocketMQ:
+until a member knows the others, it consumes from their queues. A client that joins and leaves a group again and again
+would have all members look for their queues each time, so that further notices are coalesced. Sans-io; times in ms."""
 
 from collections.abc import Callable
 from typing import Final
 
-# Time between two notices of one group; the first one is sent at once.
+# Time per notice of one group, on average.
 INTERVAL: Final = 200
+# Notices of one group that are sent at once.
+BURST: Final = 20
+_MAX_AHEAD: Final = (BURST - 1) * INTERVAL
 
 
 class GroupNotices:
-    """Calls `send` with a group that has changed, at most once per interval."""
+    """Calls `send` with a group that has changed: BURST times at once, and then once per interval."""
 
     def __init__(self, send: Callable[[str], None]) -> None:
         self._send = send
-        # By group that was notified within the interval: its end, and whether the group has changed since.
+        # By group: the end of the intervals of its notices, and whether it has changed since the last one.
         self._recent: dict[str, tuple[int, bool]] = {}
 
     def changed(self, group: str, now: int) -> None:
-        """Notify a group's members now, or at the end of the interval."""
-        recent = self._recent.get(group)
-        if recent is not None and now < recent[0]:
-            self._recent[group] = recent[0], True
+        """Notify a group's members now, or when the notices of the group permit it."""
+        end = max(now, self._recent.get(group, (now, False))[0])
+        if end - now > _MAX_AHEAD:
+            self._recent[group] = end, True
             return
-        self._recent[group] = now + INTERVAL, False
+        self._recent[group] = end + INTERVAL, False
         self._send(group)
 
     def tick(self, now: int) -> None:
-        """Send the notices whose interval has ended."""
+        """Send the notices that are permitted now."""
         for group, (end, changed) in list(self._recent.items()):
-            if now < end:
-                continue
-            del self._recent[group]
             if changed:
                 self.changed(group, now)
+            elif end <= now:
+                del self._recent[group]

@@ -1,12 +1,12 @@
 """Members of groups, locks, assignments."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
 import pytest
 
-from proxy.embedded.broker.group_notices import INTERVAL
+from proxy.embedded.broker.group_notices import BURST, INTERVAL
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from tests.cluster.client import message_queue, subscription
@@ -25,10 +25,15 @@ def _ids(harness: BrokerHarness, group: str = "g") -> object:
     return _json(harness.get(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group}))["consumerIdList"]
 
 
-def _told(harness: BrokerHarness) -> Sequence[object]:
-    """Return the clients notified of changes since the last call, once no notice is delayed."""
+def _told(harness: BrokerHarness) -> list[object]:
+    """Return the clients notified of changes since the last call, and within an interval."""
     harness.pass_time(INTERVAL)
-    notified = [
+    return _notified(harness)
+
+
+def _notified(harness: BrokerHarness) -> list[object]:
+    """Return the clients notified of changes since the last call."""
+    notified: list[object] = [
         channel for channel, command in harness.pushed if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
     ]
     harness.pushed.clear()
@@ -59,18 +64,29 @@ async def test_members_are_notified_of_joins_and_leaves(harness: BrokerHarness) 
     )
 
 
-async def test_notices_of_one_group_are_coalesced(harness: BrokerHarness) -> None:
-    """Two for 100 changes: of the first, and of all others at the end of the interval."""
+async def test_members_that_start_together_are_notified_of_each_other_at_once(harness: BrokerHarness) -> None:
+    """A member that does not know another one consumes from its queues: messages would be delivered twice."""
+    harness.topic("t")
+    members = [FakeChannel() for _ in range(BURST)]
+    for number, member in enumerate(members):
+        harness.join({"g": ["t"]}, channel=member, name=f"member-{number}")
+        assert _notified(harness) == members[: number + 1]
+
+
+async def test_notices_beyond_a_burst_are_coalesced(harness: BrokerHarness) -> None:
+    """Of 100 changes, those of the burst and one for all others, as soon as the notices permit it."""
     harness.topic("t")
     member, other = FakeChannel(), FakeChannel()
     harness.join({"g": ["t"]}, channel=member, name="member")
-    _told(harness)
     for _ in range(50):
         harness.join({"g": ["t"]}, channel=other, name="other")
         harness.get(RequestCode.UNREGISTER_CLIENT, {"clientID": "other", "consumerGroup": "g"}, channel=other)
-    assert [channel for channel in _told(harness) if channel is member] == [member, member]
-    harness.pass_time(INTERVAL)
+    assert _notified(harness).count(member) == BURST
+    assert _told(harness).count(member) == 1
     assert _told(harness) == []
+    harness.pass_time(BURST * INTERVAL)
+    harness.join({"g": ["t"]}, channel=other, name="other")
+    assert _notified(harness) == [member, other]
 
 
 async def test_a_closed_connection_leaves_its_own_groups_only(harness: BrokerHarness) -> None:
