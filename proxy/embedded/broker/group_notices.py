@@ -1,6 +1,9 @@
-"""Notices of changed consumer groups. Members that start together are notified of each other at once, as by RocketMQ:
-until a member knows the others, it consumes from their queues. A client that joins and leaves a group again and again
-would have all members look for their queues each time, so that further notices are coalesced. Sans-io; times in ms."""
+"""Notices of changed consumer groups. Sans-io; times in ms.
+
+Members that start together are notified of each other at once, as by RocketMQ's broker: until a member knows the others,
+it consumes from their queues. Further notices are coalesced: because of a client that joins and leaves a group again and
+again, all members would look for their queues each time.
+"""
 
 from collections.abc import Callable
 from typing import Final
