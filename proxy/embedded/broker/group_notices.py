@@ -1,8 +1,8 @@
 """Notices of changed consumer groups. Sans-io; times in ms.
 
-Members that start together are notified of each other at once, as by RocketMQ's broker: until a member knows the others,
-it consumes from their queues. Further notices are coalesced: because of a client that joins and leaves a group again and
-again, all members would look for their queues each time.
+Members that start together are notified of each other at once, as by RocketMQ's broker: until a member knows the
+others, it consumes from their queues. Further notices are coalesced: a client that joins and leaves a group again and
+again would make all members look for their queues each time.
 """
 
 from collections.abc import Callable
