@@ -9,6 +9,7 @@ from grpc_gateway import validation
 from grpc_gateway.clients.rpc import Rpc, Write
 from grpc_gateway.consuming.body_decompression import BodyDecompression
 from grpc_gateway.consuming.filters import Filter, parse_filter
+from grpc_gateway.consuming.loop_turns import LoopTurns
 from grpc_gateway.core import Core
 from grpc_gateway.gateway_options import GatewayOptions
 from grpc_gateway.message_decoding import encode_stored, is_compressed
@@ -34,6 +35,8 @@ from remoting.messages import PullSysFlag, StoredMessage
 
 # Maximum number of messages in a broker's reply.
 _MAX_MESSAGES = 32
+# Pulls that begin in one turn of the event loop.
+_PULLS_PER_TURN = 4
 # Messages of an inner batch after which other clients have their turn; a filter may skip thousands of small ones.
 _MESSAGES_PER_TURN = 256
 _NO_MESSAGES = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY)
@@ -73,12 +76,18 @@ class PullService:
         self._core = core
         self._options = options
         self._decompression = BodyDecompression(options.max_body)
+        self._turns = LoopTurns(_PULLS_PER_TURN)
 
     async def pull(self, rpc: Rpc, request: PullMessageRequest, write: Write) -> None:
         """Write the status, the messages, and the offset of the next pull. Raises Refused, RemotingError."""
         queue, group = _queue(request.message_queue), validation.group(request.group)
         expression = parse_filter(request.filter_expression)
         _check_offset(request.offset)
+        await self._turns.turn()
+        if not rpc.may_hold(self._options.max_unread):
+            # Before the pull: a client with hundreds of streams would get as many replies into memory.
+            await _write_status(rpc, write, _UNREAD)
+            return
         reply = await self._request_pull(
             rpc, request, _pull_command(queue, group, expression, request, self._polling_time(rpc, request))
         )

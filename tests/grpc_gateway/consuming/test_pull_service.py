@@ -1,6 +1,7 @@
 """Pulls and offsets: the commands to brokers, and the responses."""
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
@@ -253,3 +254,36 @@ async def test_query_offset_sends_a_time_out_of_range_to_the_broker() -> None:
     request.timestamp.seconds, request.timestamp.nanos = 2**40, -1
     assert (await PullService(core, GatewayOptions()).query_offset(make_rpc(), request)).offset == 5
     assert core.fields[0]["timestamp"] == str(2**40 * 1000 - 1)
+
+
+def _request(offset: int = 5) -> PullMessageRequest:
+    return PullMessageRequest(group=resource("group"), message_queue=queue(), offset=offset, batch_size=16)
+
+
+async def test_a_client_that_does_not_read_pulls_nothing() -> None:
+    core, rpc, written = make_core(pull_reply(5)), make_rpc(), Written(PullMessageResponse)
+    service = PullService(core, GatewayOptions(max_unread=100))
+    rpc.context.unread_bytes = 101
+    await service.pull(rpc, _request(), written.write)
+    [response] = written.responses
+    assert (response.status.code, core.handled) == (Code.TOO_MANY_REQUESTS, [])
+
+
+async def test_many_pulls_at_once_are_spread_over_turns_of_the_event_loop() -> None:
+    core = make_core(pull_reply(5))
+    core.pending = []
+    service = PullService(core, GatewayOptions())
+    pulls = [
+        asyncio.ensure_future(service.pull(make_rpc(), _request(), Written(PullMessageResponse).write))
+        for _ in range(12)
+    ]
+    begun = []
+    for _ in range(10):
+        await asyncio.sleep(0)
+        begun.append(len(core.pending))
+    assert begun[0] == 4
+    assert max(after - before for before, after in itertools.pairwise(begun)) == 4
+    assert begun[-1] == 12
+    for reply in core.pending:
+        reply.set_result(pull_reply(5))
+    await asyncio.gather(*pulls)
