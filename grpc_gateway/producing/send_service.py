@@ -204,17 +204,17 @@ class SendService:
             except ClientGone:
                 raise
             except ConnectionLost:
-                unresponsive.note_failure(broker, begin)
+                unresponsive.note_failure(broker, begin, waiting)
                 # The message may have been stored.
                 raise
             except ServiceUnavailable:
-                unresponsive.note_failure(broker, begin)
+                unresponsive.note_failure(broker, begin, waiting)
                 unreachable |= {broker}
                 if len(unreachable) >= _MAX_UNREACHABLE or unreachable.issuperset(queue[0] for queue in route.writable):
                     raise
             except (RequestTimeout, asyncio.CancelledError):
                 # The client's deadline may come before the timeout of the request.
-                unresponsive.note_failure(broker, begin)
+                unresponsive.note_failure(broker, begin, waiting)
                 raise
             finally:
                 if waiting is not None:

@@ -4,10 +4,14 @@ A broker whose disk hangs answers heartbeats, so that the backend, which finds s
 not find it.
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable
 from typing import Final
+
+from remoting.command import RemotingCommand
+from remoting.delayed_reply import DelayedReply
 
 _log = logging.getLogger("gantry.grpc")
 
@@ -47,8 +51,15 @@ class UnresponsiveBrokers:
         """Record an answer of a broker."""
         self._next_attempts.pop(broker, None)
 
-    def note_failure(self, broker: str, begin: float) -> None:
-        """Record a send that began at a time of the clock, and was not answered."""
+    def note_failure(self, broker: str, begin: float, reply: "asyncio.Future[RemotingCommand] | None" = None) -> None:
+        """Record a send that began at a time of the clock, and was not answered. reply: its future, if it has one.
+
+        The time for which the request waited for its turn here, before it was sent, is not the broker's.
+        """
+        if isinstance(reply, DelayedReply):
+            if reply.sent_at is None:
+                return
+            begin = reply.sent_at
         now = self.clock()
         if now - begin < _UNRESPONSIVE_SECONDS:
             return

@@ -20,6 +20,7 @@ from time import monotonic
 from protocol_negotiation.address_limit import source_of
 from proxy.core.channel import Channel, Session
 from proxy.core.upstream_shares import Reply, Send, send_to
+from remoting.delayed_reply import DelayedReply
 
 _log = logging.getLogger("gantry.messaging")
 
@@ -36,7 +37,7 @@ _LOG_INTERVAL = 60.0
 
 
 # The polls of each client that have not been sent, by their replies. A poll whose reply is done leaves at once.
-_Clients = OrderedDict[Channel, OrderedDict[Reply, Send]]
+_Clients = OrderedDict[Channel, OrderedDict[DelayedReply, Send]]
 
 
 class PollTurns:
@@ -92,17 +93,18 @@ class PollTurns:
 
     def wait(self, channel: Channel, send: Send) -> Reply:
         """Send the poll later; return the future of its reply."""
-        now, loop = monotonic(), asyncio.get_running_loop()
+        now = monotonic()
         if now - self._logged_at > _LOG_INTERVAL:
             self._logged_at = now
             _log.info("%d long polls are waiting for the broker %s to answer: others wait", self.active, self._broker)
         self.waited += 1
-        reply: Reply = loop.create_future()
+        reply = DelayedReply()
         source = source_of(channel.peer.address)
         clients = self._waiting.setdefault(source, OrderedDict())
         clients.setdefault(channel, OrderedDict())[reply] = send
         reply.add_done_callback(partial(self._discard, source, channel))
         if self._timer is None:
+            loop = asyncio.get_running_loop()
             self._timer = loop.call_later(_INTERVAL, self._tick, loop)
         return reply
 
@@ -137,7 +139,7 @@ class PollTurns:
             if not reply.done() and send_to(reply, send, now):
                 self._count(now)
 
-    def _discard(self, source: str | int | None, channel: Channel, reply: Reply) -> None:
+    def _discard(self, source: str | int | None, channel: Channel, reply: DelayedReply) -> None:
         """Forget a poll that has been sent, or whose client has gone."""
         clients = self._waiting.get(source)
         entries = None if clients is None else clients.get(channel)
@@ -148,7 +150,7 @@ class PollTurns:
         if not clients:
             del self._waiting[source]
 
-    def _next(self) -> tuple[Reply, Send]:
+    def _next(self) -> tuple[DelayedReply, Send]:
         """Remove the next poll that waits: of the next client of the next source address."""
         source, clients = self._waiting.popitem(last=False)
         channel, entries = clients.popitem(last=False)

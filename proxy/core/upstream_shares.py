@@ -17,6 +17,7 @@ from protocol_negotiation.address_limit import source_of
 from protocol_negotiation.peer import HostPort
 from remoting import command as commands
 from remoting.command import RemotingCommand
+from remoting.delayed_reply import DelayedReply
 from remoting.errors import RemotingError
 
 _log = logging.getLogger("gantry.messaging")
@@ -85,7 +86,7 @@ class Window:
         self._source = source
         self._size = shares.window
         self.in_flight = 0
-        self.waiting: deque[tuple[Send, Reply]] = deque()
+        self.waiting: deque[tuple[Send, DelayedReply]] = deque()
         self._replies = 0
         self._adapted_at = self._logged_at = -math.inf
 
@@ -123,7 +124,7 @@ class Window:
                 self._broker.name,
             )
         self._shares.waited += 1
-        reply: Reply = asyncio.get_running_loop().create_future()
+        reply = DelayedReply()
         self.waiting.append((send, reply))
         return reply
 
@@ -148,7 +149,7 @@ class Window:
             self.in_flight += 1
 
 
-def send_to(reply: Reply, send: Send, now: float) -> bool:
+def send_to(reply: DelayedReply, send: Send, now: float) -> bool:
     """Send a request that has waited, whose reply is set on `reply`; return whether there will be a response."""
     try:
         sent = send(now)
@@ -159,6 +160,7 @@ def send_to(reply: Reply, send: Send, now: float) -> bool:
         # That of a oneway request is not sent.
         reply.set_result(commands.success() if sent is None else sent)
         return False
+    reply.sent_at = now
     sent.add_done_callback(partial(_copy, reply))
     reply.add_done_callback(partial(_cancel, sent))
     return True

@@ -11,6 +11,7 @@ from protos.apache.rocketmq.v2.definition_pb2 import Code
 from protos.apache.rocketmq.v2.service_pb2 import SendMessageRequest
 from remoting import command as commands
 from remoting.command import RemotingCommand
+from remoting.delayed_reply import DelayedReply
 from remoting.errors import ClientGone, ConnectionLost, RequestTimeout, ServiceUnavailable
 from tests.grpc_gateway.fakes import FakeCore, make_rpc
 from tests.grpc_gateway.messages import route
@@ -82,6 +83,15 @@ async def test_a_client_that_leaves_says_nothing_about_the_broker() -> None:
     sends = Sends(ClientGone)
     await sends.tried(8)
     assert (await sends.tried(16)).count("broker-a") == 8
+
+
+@pytest.mark.parametrize(("sent_at", "avoided"), [(None, False), (2.5, False), (1.0, True)])
+async def test_the_time_before_a_request_is_sent_is_not_the_brokers(sent_at: float | None, avoided: bool) -> None:
+    brokers = UnresponsiveBrokers(lambda: 3.0)
+    reply = DelayedReply()
+    reply.sent_at = sent_at
+    brokers.note_failure("broker-a", 0.0, reply)
+    assert bool(brokers) is avoided
 
 
 async def test_message_groups_keep_their_queue() -> None:

@@ -11,7 +11,8 @@ from proxy.core.messaging import Reply
 from proxy.core.upstream_shares import UpstreamShares
 from remoting import command as commands
 from remoting.codes import RequestCode
-from remoting.errors import ConnectionLost, Overloaded
+from remoting.delayed_reply import DelayedReply
+from remoting.errors import ClientGone, ConnectionLost, Overloaded
 from remoting.requests import REQUESTS
 from tests.proxy.fakes import Clock, FakeBackend, FakeChannel, Stage, peer, settle, stage
 from tests.proxy.messages import complete, request
@@ -199,3 +200,29 @@ async def test_a_flood_leaves_a_good_client_half_of_its_fair_share(
     assert largest <= flood_in_flight, "the bound follows the broker's latency"
     assert served[id(good)] + served[id(bad)] >= 0.9 * rate * seconds, "the broker is used in full"
     assert shares.waiting > 500
+
+
+async def test_a_reply_names_the_time_at_which_its_request_was_sent(on: Stage, clock: Clock) -> None:
+    victim = client("10.0.0.1")
+    first = send(on, victim)
+    send(on, client("10.0.0.2"))
+    waiting = [send(on, victim) for _ in range(_WINDOW)][-1]
+    assert not isinstance(first, DelayedReply)
+    assert isinstance(waiting, DelayedReply)
+    assert waiting.sent_at is None
+    clock.now += 2.0
+    await answer(on, 1)
+    assert waiting.sent_at == clock.now
+
+
+async def test_a_request_whose_client_has_gone_is_not_sent(on: Stage, clock: Clock) -> None:
+    """The error says so: the failure is not the broker's."""
+    victim = client("10.0.0.1")
+    send(on, client("10.0.0.2"))
+    waiting = [send(on, victim) for _ in range(_WINDOW + 1)][-1]
+    victim.closed = True
+    before = sent(on)
+    await answer(on, 2)
+    assert sent(on) == before
+    with pytest.raises(ClientGone):
+        await waiting
