@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 
 from proxy.core.messaging import Reply, as_future
 from remoting.command import RemotingCommand
+from remoting.delayed_reply import DelayedReply
 from remoting.errors import RemotingError
 
 _log = logging.getLogger("gantry.rules")
@@ -22,13 +24,13 @@ def defer(seconds: float, serve: ServeRequest, oneway_reply: RemotingCommand) ->
     request; it is not sent.
     """
     loop = asyncio.get_running_loop()
-    reply: Reply = loop.create_future()
+    reply = DelayedReply()
     timer = loop.call_later(seconds, _serve, reply, serve, oneway_reply)
     reply.add_done_callback(lambda _: timer.cancel())
     return reply
 
 
-def _serve(reply: Reply, serve: ServeRequest, oneway_reply: RemotingCommand) -> None:
+def _serve(reply: DelayedReply, serve: ServeRequest, oneway_reply: RemotingCommand) -> None:
     if reply.done():
         return
     try:
@@ -43,6 +45,7 @@ def _serve(reply: Reply, serve: ServeRequest, oneway_reply: RemotingCommand) -> 
     if handling is None:
         reply.set_result(oneway_reply)
         return
+    reply.sent_at = time.monotonic()
     served = as_future(handling)
     served.add_done_callback(partial(_copy_result, reply))
     reply.add_done_callback(partial(_cancel, served))
