@@ -75,7 +75,7 @@ async def test_delay_of_the_latest_timestamp_is_limited(seen: Seen) -> None:
 
 
 async def test_rpcs_from_send_to_acknowledgement_are_observed(seen: Seen) -> None:
-    due = Timestamp(seconds=int(time.time()) + 1)
+    due = Timestamp(seconds=int(time.time()) + 3)
     sent = message(b"12345", keys=["k1", "k2"], delivery_timestamp=due)
     answer = await seen.stub.SendMessage(pb.SendMessageRequest(messages=[sent]), metadata=WHO)
     assert answer.status.code == Code.OK
@@ -84,7 +84,7 @@ async def test_rpcs_from_send_to_acknowledgement_are_observed(seen: Seen) -> Non
     assert (send.broker, send.messages, send.bytes_in, send.key) == ("broker-a", 1, 5, "k1")
     assert send.queue is not None
     assert send.delay_ms is not None
-    assert send.delay_ms <= 1000
+    assert send.delay_ms <= 3000
     assert send.broker_seconds is not None
     assert 0 < send.broker_seconds <= send.seconds < 60
     assert identity(send.channel) == ("c1", "GO", "5.1.4")
