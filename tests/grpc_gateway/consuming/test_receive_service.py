@@ -6,116 +6,23 @@ from typing import Any
 
 import pytest
 
-from grpc_gateway.consuming.broker_clocks import BrokerClocks
 from grpc_gateway.consuming.receipt_handle import ReceiptHandle
-from grpc_gateway.consuming.receive_service import ReceiveService
-from grpc_gateway.consuming.renewal import Renewal
-from grpc_gateway.gateway_options import GatewayOptions
-from grpc_gateway.response_status import Refused, status_from_error
-from protos.apache.rocketmq.v2.definition_pb2 import (
-    Broker,
-    ClientType,
-    Code,
-    FilterExpression,
-    FilterType,
-    MessageQueue,
-)
-from protos.apache.rocketmq.v2.service_pb2 import ReceiveMessageRequest, ReceiveMessageResponse
+from grpc_gateway.response_status import Refused
+from protos.apache.rocketmq.v2.definition_pb2 import ClientType, Code, FilterExpression, FilterType
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import ConnectionLost, GoAway, RemotingError, RequestTimeout, ServiceUnavailable, TopicNotExist
+from remoting.errors import ConnectionLost, GoAway, RequestTimeout, ServiceUnavailable, TopicNotExist
 from remoting.messages import encode_message
 from remoting.properties import MessageType
 from remoting.topic_group_config import GroupConfig, TopicConfig
-from tests.grpc_gateway.fakes import FakeCore, Written, make_rpc
-from tests.grpc_gateway.messages import consumer_settings, pop_reply, resource, route, stored
+from tests.grpc_gateway.consuming.receive_harness import ReceiveHarness, cancel, tags
+from tests.grpc_gateway.messages import pop_reply, route, stored
 
 pytestmark = pytest.mark.anyio
 
-_POP, _ACK = RequestCode.POP_MESSAGE, RequestCode.ACK_MESSAGE
+_ACK = RequestCode.ACK_MESSAGE
 _CHANGE, _SEND_BACK = RequestCode.CHANGE_MESSAGE_INVISIBLETIME, RequestCode.CONSUMER_SEND_MSG_BACK
-
-
-class ReceiveHarness:
-    """A ReceiveService with its core and renewal. answer: reply to the pop."""
-
-    def __init__(self, answer: Any = None, remaining: float | None = None, **options: Any) -> None:
-        self.reply_to_pop = pop_reply(stored(5), stored(6)) if answer is None else answer
-        self.core = FakeCore(
-            routes={"orders": route("orders", "broker-a", "broker-b")},
-            groups={"group": GroupConfig("group")},
-            topics={"orders": TopicConfig("orders")},
-            answer=self._answer,
-        )
-        self.renewal = Renewal(self.core, GatewayOptions(**options), lambda: 1_000.0, "replica")
-        self.receive_service = ReceiveService(self.core, self.renewal, GatewayOptions(**options), BrokerClocks())
-        self.rpc = make_rpc(remaining=remaining)
-        self.settlement_reply: Any = commands.success()
-
-    def _answer(self, command: RemotingCommand) -> Any:
-        return self.reply_to_pop if command.code in {_POP, RequestCode.POP_LITE_MESSAGE} else self.settlement_reply
-
-    @property
-    def sent(self) -> list[tuple[int, str]]:
-        """Request code and offset of all commands after the pop."""
-        return [(code, fields["offset"]) for _, code, fields, _ in self.core.handled[1:]]
-
-    async def receive(self, **fields: Any) -> list[ReceiveMessageResponse]:
-        written = Written(ReceiveMessageResponse)
-        await self.receive_service.receive(self.rpc, request(**fields), written.write)
-        return written.responses
-
-    async def start(self, **fields: Any) -> "asyncio.Task[None]":
-        """Return a receive whose responses are not read, once it waits."""
-
-        async def write(_: list[bytes]) -> None:
-            await asyncio.Event().wait()
-
-        receiving = asyncio.ensure_future(self.receive_service.receive(self.rpc, request(**fields), write))
-        await asyncio.sleep(0.01)
-        assert not receiving.done()
-        return receiving
-
-    async def code(self, **fields: Any) -> int:
-        """Return the code of a receive without messages; that of an error, as the messaging service maps it."""
-        try:
-            [response] = await self.receive(**fields)
-        except (Refused, RemotingError) as error:
-            return status_from_error(error).code
-        return response.status.code
-
-    async def pop_fields(self, **fields: Any) -> dict[str, str]:
-        """Receive, and return the ext fields of the pop."""
-        await self.receive(**fields)
-        return self.core.fields[0]
-
-
-async def cancel(receiving: "asyncio.Task[Any]") -> None:
-    receiving.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await receiving
-
-
-def request(
-    *, invisible: int = 30, wait: float | None = None, queue: int = -1, broker: str = "broker-a", **fields: Any
-) -> ReceiveMessageRequest:
-    """Return a request of a simple consumer."""
-    made = ReceiveMessageRequest(
-        group=resource("group"),
-        message_queue=MessageQueue(topic=resource(), id=queue, broker=Broker(name=broker)),
-        batch_size=fields.pop("batch_size", 16),
-        **fields,
-    )
-    if not made.auto_renew:
-        made.invisible_duration.seconds = invisible
-    if wait is not None:
-        made.long_polling_timeout.FromMilliseconds(int(wait * 1000))
-    return made
-
-
-def tags(expression: str) -> FilterExpression:
-    return FilterExpression(type=FilterType.TAG, expression=expression)
 
 
 # The pop.
@@ -149,63 +56,6 @@ async def test_sql_filter_is_sent_to_the_broker() -> None:
 @pytest.mark.parametrize(("size", "expected"), [(-1, "1"), (0, "1"), (1, "1"), (32, "32"), (1_000, "32")])
 async def test_batch_size_is_limited(size: int, expected: str) -> None:
     assert (await ReceiveHarness().pop_fields(batch_size=size))["maxMsgNums"] == expected
-
-
-# Brokers end a poll up to 50 ms early, by a clock of whole ms.
-BROKER_MARGIN = 51
-
-
-@pytest.mark.parametrize(
-    ("wait", "remaining", "expected"),
-    [
-        (None, None, 20_000),
-        (None, 30.0, 20_000),
-        (None, 10.0, 9_000),
-        (10, None, 10_000),
-        (10, 13.0, 10_000),
-        (10, 10.2, 10_000),
-        (10, 10.1, 9_100),
-        (10, 8.0, 7_000),
-        (1, None, 5_000),
-        (1, 5.5, 5_000),
-        (40, 40.0, 20_000),
-        (20, 5.0, 4_000),
-    ],
-)
-async def test_polling_time_is_limited_by_options_and_deadline(
-    wait: float | None, remaining: float | None, expected: int
-) -> None:
-    fields = await ReceiveHarness(remaining=remaining).pop_fields(wait=wait)
-    assert int(fields["pollTime"]) == expected + BROKER_MARGIN
-
-
-@pytest.mark.parametrize(
-    ("request_timeout", "remaining", "expected"),
-    [(3.0, 13.0, 11_500), (10.0, 13.0, 8_000), (20.0, 13.0, 5_000), (0.0, 13.0, 12_000), (3.0, 60.0, 20_000)],
-)
-async def test_polling_time_without_a_requested_one_leaves_half_the_request_timeout(
-    request_timeout: float, remaining: float, expected: int
-) -> None:
-    harness = ReceiveHarness(remaining=remaining)
-    settings = consumer_settings()
-    settings.request_timeout.FromMilliseconds(int(request_timeout * 1000))
-    harness.rpc.client.settings = settings
-    assert int((await harness.pop_fields())["pollTime"]) == expected + BROKER_MARGIN
-
-
-@pytest.mark.parametrize(
-    ("version", "code"),
-    [
-        ("", Code.BAD_REQUEST),
-        ("5.0.2", Code.BAD_REQUEST),
-        ("5.0.3", Code.ILLEGAL_POLLING_TIME),
-        ("5.0.7", Code.ILLEGAL_POLLING_TIME),
-    ],
-)
-async def test_receive_without_time_before_the_deadline_is_rejected(version: str, code: int) -> None:
-    harness = ReceiveHarness(remaining=0.9)
-    harness.rpc.client.version = version
-    assert await harness.code() == code
 
 
 @pytest.mark.parametrize("invisible", [0, 9, 43_201])
