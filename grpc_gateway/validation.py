@@ -15,6 +15,7 @@ from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Resource, Settings
 from protos.apache.rocketmq.v2.service_pb2 import ReceiveMessageRequest
 from remoting.names import is_system
+from remoting.properties import MessageType
 
 # For every message: reading a value from a generated enum is a search by name.
 _ILLEGAL_TAG: Final = Code.ILLEGAL_MESSAGE_TAG
@@ -199,3 +200,11 @@ def polling_time(
     if requested and polling + _POLLING_RESERVE <= remaining * 1000:
         return polling
     return min(polling, available)
+
+
+def wrong_message_type(expected: MessageType, actual: MessageType) -> Refused:
+    """Return the refusal of a message whose type the topic does not accept; the text is the official proxy's."""
+    return Refused(
+        Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+        f"TopicMessageType validate failed, the expected type is {expected}, but actual type is {actual}",
+    )

@@ -29,8 +29,14 @@ SYSTEM_TOPICS = frozenset(
     }
 )
 _SYSTEM_PREFIX = "rmq_sys_"
+_LIST_SEPARATOR = ";"
 
 
 def is_system(topic: str) -> bool:
     """Return whether brokers use a topic internally."""
     return topic in SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIX)
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """Return the names in a list, such as the topicList of a GET_CONSUME_STATS; none if it is blank."""
+    return tuple(filter(None, text.split(_LIST_SEPARATOR))) if text.strip() else ()

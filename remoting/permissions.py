@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from remoting import send_message
 from remoting.codes import RequestCode
+from remoting.names import listed
 
 
 class Action(StrEnum):
@@ -54,21 +55,20 @@ class Need(NamedTuple):
     """A permission that a request needs, on the resource that an ext field names; one of the actions is enough.
 
     Without a field, or if the request lacks the field, the name is empty. optional: a request without the field does
-    not need the permission. separator: between the names of a field that may have several, or none.
+    not need the permission. several: the field has a list of names, which may be empty.
     """
 
     kind: ResourceKind
     field: str | None
     actions: Actions
     optional: bool = False
-    separator: str | None = None
+    several: bool = False
 
     def names(self, fields: Mapping[str, str]) -> tuple[str, ...]:
         """Return the names of the resources in a request's ext fields; none if the permission is not needed."""
         text = fields.get(self.field, "") if self.field is not None else ""
-        if self.separator is not None:
-            # Brokers take a blank list for none.
-            return tuple(filter(None, text.split(self.separator))) if text.strip() else ()
+        if self.several:
+            return listed(text)
         return () if self.optional and not text else (text,)
 
 
@@ -101,9 +101,6 @@ def _topic(*actions: Action, field: str = "topic", optional: bool = False) -> Ne
 def _group(*actions: Action, field: str = "consumerGroup") -> Need:
     return Need(ResourceKind.GROUP, field, actions)
 
-
-# Between the topics in the topicList of a GET_CONSUME_STATS.
-TOPIC_SEPARATOR = ";"
 
 _C = RequestCode
 _READ = (Action.SUB, Action.GET)
@@ -176,7 +173,7 @@ NEEDS: Mapping[int, Needs] = {
         (
             _group(Action.GET),
             _topic(Action.GET, optional=True),
-            Need(ResourceKind.TOPIC, "topicList", (Action.GET,), separator=TOPIC_SEPARATOR),
+            Need(ResourceKind.TOPIC, "topicList", (Action.GET,), several=True),
         )
     ),
     _C.INVOKE_BROKER_TO_RESET_OFFSET: Needs((_topic(Action.UPDATE), _group(Action.UPDATE, field="group"))),

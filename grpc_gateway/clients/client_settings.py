@@ -85,7 +85,8 @@ def check_settings(settings: Settings) -> None:
         validation.group(settings.subscription.group)
         for entry in settings.subscription.subscriptions:
             validation.topic(entry.topic)
-            _check_filter(entry.expression)
+            if not _is_filter(entry.expression):
+                raise Refused(Code.ILLEGAL_FILTER_EXPRESSION, "expression format is not correct")
     if settings.client_properties:
         _check_properties(settings)
 
@@ -97,17 +98,14 @@ def client_type_of(settings: Settings) -> ClientType:
     return settings.client_type
 
 
-def _check_filter(expression: FilterExpression) -> None:
-    valid = True
+def _is_filter(expression: FilterExpression) -> bool:
     if expression.type == FilterType.SQL:
-        valid = bool(expression.expression.strip())
-    else:
-        try:
-            tags_of(expression.expression)
-        except ValueError:
-            valid = False
-    if not valid:
-        raise Refused(Code.ILLEGAL_FILTER_EXPRESSION, "expression format is not correct")
+        return bool(expression.expression.strip())
+    try:
+        tags_of(expression.expression)
+    except ValueError:
+        return False
+    return True
 
 
 def _check_properties(settings: Settings) -> None:

@@ -29,10 +29,7 @@ class RecallService:
         if self._options.validate_message_type:
             kind = (await self._core.topic(topic)).message_type
             if kind not in _RECALLABLE:
-                raise Refused(
-                    Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
-                    f"TopicMessageType validate failed, the expected type is {kind}, but actual type is DELAY",
-                )
+                raise validation.wrong_message_type(kind, MessageType.DELAY)
         try:
             handle = RecallHandle.parse(request.recall_handle)
         except BodyError:

@@ -133,10 +133,7 @@ class SendService:
         """Return the command that stores a message, without its queue, and the message type. Raises Refused."""
         kind = message_type(message)
         if accepted_type is not kind and accepted_type not in _ANY_TYPE:
-            raise Refused(
-                Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
-                f"TopicMessageType validate failed, the expected type is {accepted_type}, but actual type is {kind}",
-            )
+            raise validation.wrong_message_type(accepted_type, kind)
         now = time.time()
         body, body_flag = encode_body(message, self._options)
         born_timestamp = message.born_timestamp
@@ -235,20 +232,16 @@ class SendService:
 
 
 _UNSPECIFIED: Final = MessageType.UNSPECIFIED
-# Messages that are stored, but not as safely as the broker is set to.
-_SEND_STATUSES: Final = {
-    int(code): code.name
-    for code in (ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.FLUSH_SLAVE_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE)
-}
 _ANY_TYPE: Final = (_UNSPECIFIED, MessageType.MIXED)
 
 
 def _entry(message: SentMessage, kind: MessageType, broker: str, reply: RemotingCommand) -> SendResultEntry:
     """Return the result entry of one message."""
     entry = SendResultEntry(status=OK if reply.code == _SUCCESS else status_from_reply(reply))
-    if (sent := _SEND_STATUSES.get(reply.code)) is not None:
-        entry.status.message = f"send message failed, sendStatus={sent}"
     if reply.code in STORED:
+        if reply.code != _SUCCESS:
+            # Stored, but not as safely as the broker is set to. The text is the official proxy's.
+            entry.status.message = f"send message failed, sendStatus={ResponseCode(reply.code).name}"
         entry.MergeFromString(_encode_result(message, kind, broker, reply))
     return entry
 

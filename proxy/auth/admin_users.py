@@ -116,7 +116,7 @@ class AdminUsers:
         if not hashed.verify(secret):
             return Failure.WRONG_SECRET
         self._verified.pop(digest, None)
-        while len(self._verified) >= _MAX_VERIFIED:
+        if len(self._verified) >= _MAX_VERIFIED:
             del self._verified[next(iter(self._verified))]
         self._verified[digest] = hashed.text
         return None

@@ -439,10 +439,12 @@ async def wait_until(check: Callable[[], Any], what: str = "it", timeout: float 
 async def wait_until_end_is(client: Client, topic: str, count: int) -> None:
     """Wait until queue 0 of the topic ends at the offset `count`: brokers index a message after they have stored it."""
 
-    async def reached() -> bool:
-        end = await client.get(RequestCode.GET_MAX_OFFSET, client.named({"topic": topic, "queueId": 0}))
-        return int(end.fields["offset"]) >= count
+    async def end() -> int:
+        reply = await client.get(RequestCode.GET_MAX_OFFSET, client.named({"topic": topic, "queueId": 0}))
+        return int(reply.fields["offset"])
 
-    await wait_until(reached, f"offset {count} of {topic}")
-    end = await client.get(RequestCode.GET_MAX_OFFSET, client.named({"topic": topic, "queueId": 0}))
-    assert end.fields["offset"] == str(count)
+    async def is_reached() -> bool:
+        return await end() >= count
+
+    await wait_until(is_reached, f"offset {count} of {topic}")
+    assert await end() == count

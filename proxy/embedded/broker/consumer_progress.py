@@ -17,8 +17,7 @@ from remoting import fastjson
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import ConsumerNotOnline, InvalidRequest
 from remoting.fastjson import ObjectKeys
-from remoting.names import RETRY_PREFIX
-from remoting.permissions import TOPIC_SEPARATOR
+from remoting.names import RETRY_PREFIX, listed
 
 # The values of a reset's queueId and offset that choose none.
 _ALL = _UNSET = -1
@@ -65,9 +64,8 @@ def _measured_topics(broker: Broker, request: Request, group: str) -> set[str]:
     Those of `topicList`; else `topic` or all with offsets, without those to which the members no longer subscribe.
     """
     # Names are used as they are: permissions were checked for them.
-    names = request.fields.get("topicList", "")
-    if names.strip() and (listed := set(filter(None, names.split(TOPIC_SEPARATOR)))):
-        return listed
+    if names := listed(request.fields.get("topicList", "")):
+        return set(names)
     chosen = request.fields.get("topic", "")
     topics = {chosen} if chosen.strip() else broker.offsets.topics(group)
     consumers = broker.members.consumers.get(group)

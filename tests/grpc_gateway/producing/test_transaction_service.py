@@ -166,16 +166,16 @@ async def test_failed_end_can_be_repeated_once(failure: RemotingCommand | Except
 
 async def test_end_that_is_not_sent_can_be_repeated() -> None:
     harness = EndHarness()
-    handle, failures = harness.core.handle, [RequestTimeout("not sent")]
+    answer = harness.core.answer
 
-    def fail_once(channel: Any, command: RemotingCommand) -> "asyncio.Future[RemotingCommand] | None":
-        if failures:
-            raise failures.pop()
-        return handle(channel, command)
+    def fail(command: RemotingCommand) -> RemotingCommand:
+        raise RequestTimeout("not sent")
 
-    harness.core.handle = fail_once  # type: ignore[method-assign]
+    # At once, and not by the future of the reply.
+    harness.core.answer = fail
     with pytest.raises(RequestTimeout):
         await harness.end()
+    harness.core.answer = answer
     assert await harness.end() == Code.OK
 
 
