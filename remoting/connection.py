@@ -235,7 +235,7 @@ class RemotingConnection(FlowControl):
             self._receive(frame)
             if self.cause is not None:
                 return
-            if (self._full_since is not None or self._ready) and number < len(frames):
+            if (self.full_since is not None or self._ready) and number < len(frames):
                 waiting = frames[number:]
                 self._keep(waiting, sum(len(header) + len(body) for _, header, body in waiting))
                 return
@@ -263,7 +263,7 @@ class RemotingConnection(FlowControl):
         """Process the next waiting frame, and more before the time `until`; return whether further ones can follow."""
         backlog, size = self._backlog, 0
         # The conditions of `_can_proceed`, for speed.
-        while backlog and self._full_since is None and not (self._ready or self.congested or self.cause or self.closed):
+        while backlog and self.full_since is None and not (self._ready or self.congested or self.cause or self.closed):
             frame = backlog.popleft()
             size += len(frame[2])
             self._receive(frame)
@@ -284,7 +284,7 @@ class RemotingConnection(FlowControl):
         return self._waiting
 
     def _can_proceed(self) -> bool:
-        return not (self._full_since is not None or self._ready or self.congested or self.cause or self.closed)
+        return not (self.full_since is not None or self._ready or self.congested or self.cause or self.closed)
 
     def fail(self) -> None:
         """Close the connection after an error in the handling of its frames."""

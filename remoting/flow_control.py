@@ -80,13 +80,13 @@ class Progress(NamedTuple):
 class FlowControl(asyncio.Protocol):
     """Read and write limits of a connection; base class of `RemotingConnection`.
 
-    `congested` is true while the transport's write buffer is over `Limits.buffer`; `pauses` counts the pauses of reads;
-    `memory` counts bytes over all connections.
+    `full_since` is the time at which the limit of in-flight requests was reached, in seconds of the loop's clock, or
+    None below it; `congested` is true while the transport's write buffer is over `Limits.buffer`; `pauses` counts the
+    pauses of reads; `memory` counts bytes over all connections.
     """
 
     __slots__ = (
         "_check_scheduled",
-        "_full_since",
         "_in_flight",
         "_in_flight_bytes",
         "_pause_depth",
@@ -95,6 +95,7 @@ class FlowControl(asyncio.Protocol):
         "_wheel",
         "closed",
         "congested",
+        "full_since",
         "limits",
         "loop",
         "memory",
@@ -113,8 +114,7 @@ class FlowControl(asyncio.Protocol):
         self._wheel = wheel
         self._in_flight = self._in_flight_bytes = 0
         self._request_limit = limits.requests
-        # When the limit of in-flight requests was reached, in seconds of the loop's clock.
-        self._full_since: float | None = None
+        self.full_since: float | None = None
         self._check_scheduled = False
         self._pause_depth = 0
         # A dict for its order and its constant-time look-up.
@@ -198,25 +198,25 @@ class FlowControl(asyncio.Protocol):
         self._in_flight_bytes -= size
         if self._in_flight < self.limits.requests:
             self._request_limit = self.limits.requests
-        if self._full_since is not None:
+        if self.full_since is not None:
             self._resume_below_limit()
 
     def _pause_at_limit(self) -> None:
         """Pause reads; after `_POLL_DETECTION_TIME`, check for long polls."""
-        if self._full_since is not None:
+        if self.full_since is not None:
             return
-        self._full_since = self.loop.time()
+        self.full_since = self.loop.time()
         self.pause()
         if not self._check_scheduled:
             self._schedule_check()
 
     def _resume_below_limit(self) -> None:
         if (
-            self._full_since is not None
+            self.full_since is not None
             and self._in_flight < self._request_limit
             and self._in_flight_bytes < self.limits.request_bytes
         ):
-            self._full_since = None
+            self.full_since = None
             self.resume()
             self._on_capacity()
 
@@ -230,13 +230,13 @@ class FlowControl(asyncio.Protocol):
     def raise_limit_for_polls(self) -> None:
         """Raise the limit of in-flight requests if the peer has stayed at it; called by the timeout wheel."""
         self._check_scheduled = False
-        full_since = self._full_since
+        full_since = self.full_since
         if self.closed or full_since is None:
             return
         if self._in_flight >= self._request_limit and self.loop.time() - full_since >= _POLL_DETECTION_TIME:
             self._request_limit = min(self._request_limit + self.limits.requests, self.limits.polls)
             self._resume_below_limit()
-        if self._full_since is not None:
+        if self.full_since is not None:
             self._schedule_check()
 
 

@@ -23,6 +23,7 @@ class RemotingChannel(RemotingConnection):
     """A client's remoting connection with the core's session."""
 
     __slots__ = (
+        "ended_polls",
         "leave_cause",
         "observed",
         "on_protocol_error",
@@ -47,6 +48,8 @@ class RemotingChannel(RemotingConnection):
         self.peer = peer
         self.protocol: ChannelProtocol = "remoting"
         self.observed = True
+        # Answered early, because the connection had stayed at its limit of in-flight requests.
+        self.ended_polls = 0
         self.producers_represented = False
         self.leave_cause = "unregistered"
         self.signs = True

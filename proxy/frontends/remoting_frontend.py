@@ -4,6 +4,7 @@ Connections are asyncio protocols; anyio only provides sleeps and time limits he
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -38,6 +39,8 @@ from remoting.requests import REQUESTS
 from remoting.tasks import isolated, spawn_quietly
 from remoting.timeout_wheel import TimeoutWheel
 
+_log = logging.getLogger("gantry.remoting")
+
 # Seconds between sweeps of idle connections and of members without heartbeats.
 _SWEEP_INTERVAL = 5.0
 # Maximum seconds for which a drain answers requests with GO_AWAY before it stops reading.
@@ -45,6 +48,10 @@ _GO_AWAY_SECONDS = 1.0
 # Timeout in seconds for closing connections and unregistering their clients at the brokers.
 _CLOSE_TIMEOUT = 1.0
 _ENDING = "this replica is going away"
+# Seconds at the limit of in-flight requests after which a connection's long polls are answered. Otherwise its other
+# requests, and its end, would wait behind them unread.
+_FULL_TIMEOUT = 5.0
+_FULL = "too many requests of this connection are in flight"
 # Seconds between checks whether a drain is complete.
 _POLL_INTERVAL = 0.05
 
@@ -160,7 +167,9 @@ class RemotingFrontend:
         await membership.leave(self._core, channel)
 
     async def run(self) -> None:
-        """Close connections that are idle or dripping, and remove members without heartbeats, until cancelled."""
+        """Close connections that are idle or dripping, end the long polls of those that stay full, and remove members
+        without heartbeats, until cancelled.
+        """
         loop = asyncio.get_running_loop()
         while True:
             idle_timeout = self._core.settings.limits.idle_timeout
@@ -175,6 +184,8 @@ class RemotingFrontend:
                 elif channel.was_reset:
                     isolated(channel.abort, CloseCause.RESET)
                 else:
+                    if channel.full_since is not None and now - channel.full_since > _FULL_TIMEOUT:
+                        isolated(_make_room, channel)
                     isolated(channel.check_unfinished_frame, frame_timeout)
                     isolated(channel.check_unread_responses, unread_timeout)
             isolated(membership.expire, self._core, now)
@@ -249,13 +260,30 @@ def _end_requests(channel: RemotingChannel, paused: bool) -> None:
     channel.handler = cast(Handler, _serve_ending)
     if paused:
         channel.resume()
+    _end_polls(channel, _ENDING)
+
+
+def _make_room(channel: RemotingChannel) -> None:
+    """Answer the long polls of a connection that has stayed at its limit of in-flight requests."""
+    ended = _end_polls(channel, _FULL)
+    if ended and not channel.ended_polls:
+        _log.info("%s has %d requests in flight: answering its long polls", channel.peer.address, channel.in_flight)
+    channel.ended_polls += ended
+
+
+def _end_polls(channel: RemotingChannel, reason: str) -> int:
+    """Answer the long polls of a connection with "no message found"; return their number."""
+    ended = 0
     for poll, request in list(channel.session.polls.items()):
         if isinstance(poll, asyncio.Task):
             # A task's result cannot be set.
             poll.cancel()
+            ended += 1
         elif not poll.done():
             context = cast(Context, request)
-            poll.set_result(empty_poll(context.known_spec, context.fields, _ENDING))
+            poll.set_result(empty_poll(context.known_spec, context.fields, reason))
+            ended += 1
+    return ended
 
 
 def _serve_ending(channel: RemotingChannel, command: RemotingCommand) -> None:

@@ -39,7 +39,12 @@ class LimitSettings(SettingsTable):
         " before its connection is closed",
     )
     requests: int = Field(64, gt=0, description="in-flight requests per connection before reads pause")
-    waiting: int = Field(4096, gt=0, description="in-flight long polls per connection before reads pause")
+    waiting: int = Field(
+        4096,
+        gt=0,
+        description="in-flight long polls per connection before reads pause; after 5 s, they are answered with"
+        " 'no message found'",
+    )
     request_bytes: int = Field(
         32 * 2**20, gt=0, description="memory of in-flight requests per connection in bytes before reads pause"
     )

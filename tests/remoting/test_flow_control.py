@@ -48,8 +48,8 @@ async def test_long_polls_raise_the_limit_of_in_flight_requests(monkeypatch: pyt
     for _ in range(3):
         side.connection.raise_limit_for_polls()
         served.append(side.connection.in_flight)
-        assert side.connection._full_since is not None
-        side.connection._full_since -= 1_000.0
+        assert side.connection.full_since is not None
+        side.connection.full_since -= 1_000.0
         side.connection.raise_limit_for_polls()
         await run_ready()
     assert served == [2, 4, 5], "each detection time at the limit raises it by two, up to five"

@@ -25,12 +25,18 @@ PAUSES = Family(
     "its replies, or its broker was congested.",
     ("protocol",),
 )
+ENDED_POLLS = Family(
+    "gantry_ended_polls",
+    Kind.COUNTER,
+    "Long polls of remoting clients that were answered early, because their connection had stayed at the limit of "
+    "in-flight requests.",
+)
 UNDECODABLE = Family(
     "gantry_undecodable_requests", Kind.COUNTER, "Remoting requests of clients with an invalid frame or header."
 )
 
 # Counts that each connection keeps itself.
-_SUMS = ("received_bytes", "sent_bytes", "pauses", "undecodable")
+_SUMS = ("received_bytes", "sent_bytes", "pauses", "ended_polls", "undecodable")
 
 
 class ConnectionCounts:
@@ -91,4 +97,5 @@ class ConnectionCounts:
             octets[protocol, "out"] = sums[protocol, "sent_bytes"]
         yield BYTES, octets
         yield PAUSES, {(protocol,): sums[protocol, "pauses"] for protocol in protocols}
+        yield ENDED_POLLS, {(): sums["remoting", "ended_polls"]}
         yield UNDECODABLE, {(): sums["remoting", "undecodable"]}
