@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PEERS := $(PYTHON) tests/peers/peers
 BACKEND ?= cluster
 # Processes of `make test` and `make unit`. Most tests wait for servers and timers, so more than there are cores.
-JOBS ?= 4
+JOBS ?= 6
 PARALLEL := --numprocesses $(JOBS) --dist loadscope --no-loadscope-reorder
 SOAK_SECONDS ?= 1800
 RUN_DIR ?= build/demo

@@ -29,15 +29,18 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark tests that need external programs; give tests before real servers two tries.
+    """Mark tests that need external programs; give tests before real servers and attacks two tries.
 
-    Real servers have clocks and pauses of their own. The terminal summary shows every first failure.
+    Real servers have clocks and pauses of their own, and attacks measure stalls, to which other tests add. The terminal
+    summary shows every first failure. `make attacks` runs alone and gives one try.
     """
     if group(item.nodeid).external:
         item.add_marker(pytest.mark.external)
     if item.nodeid.startswith(SLOW):
         item.add_marker(pytest.mark.slow)
-    if item.get_closest_marker("cluster") and "embedded" not in item.path.parts:
+    real_servers = item.get_closest_marker("cluster") and "embedded" not in item.path.parts
+    attack = item.nodeid.startswith("tests/attacks/") and "ATTACKS_COMPLETE" not in os.environ
+    if real_servers or attack:
         item.add_marker(pytest.mark.flaky(reruns=1))
 
 

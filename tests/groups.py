@@ -5,7 +5,7 @@ that are expensive to start; scenarios on an embedded broker are a group by dire
 """
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,16 +21,18 @@ class Group:
     rank: int
 
 
-# Longest first, so that no long group is left for the end. All tests before real brokers are one group: more than a few
-# Java servers at a time would starve everything else.
-_DIRECTORIES = {
-    "tests/cluster": "java-servers",
-    "tests/faults": "java-servers",
-    "tests/analytics": "spark",
-    "tests/conformance": "conformance",
-    "tests/deploy": "deploy",
+# By the beginning of a file's path. Tests before real brokers are few groups: more than a few Java servers at a time
+# would starve everything else.
+_SERVERS = {
+    "tests/cluster/test_ac": "servers with users",
+    "tests/faults/": "failing servers",
+    "tests/cluster/": "servers",
+    "tests/analytics/": "spark",
+    "tests/deploy/": "deploy",
+    "tests/conformance/": "conformance",
 }
-_SHARED = {path: Group(name, external=True, rank=rank) for rank, (path, name) in enumerate(_DIRECTORIES.items())}
+# The longest first, so that no long group is left for the end.
+_RANKS = ("servers", "spark", "servers with users", "failing servers", "deploy", "conformance")
 
 
 # Tests that start many processes of Gantry or kill them, or that compute for long: `make unit` leaves them out.
@@ -52,8 +54,9 @@ _EMBEDDED = re.compile(r"\bembedded-(in-process|socket)\b")
 def group(nodeid: str) -> Group:
     """Return the group of a test by its node id, such as `tests/cluster/test_send.py::test_send[cluster]`."""
     file = nodeid.partition("::")[0]
-    for path, shared in _SHARED.items():
-        if file.startswith(f"{path}/"):
+    for path, name in _SERVERS.items():
+        if file.startswith(path):
             embedded = _EMBEDDED.search(nodeid)
-            return replace(shared, name=f"{file.rpartition('/')[0]} {embedded[0]}") if embedded else shared
-    return Group(file, external=False, rank=len(_SHARED))
+            own = f"{file.rpartition('/')[0]} {embedded[0]}" if embedded else name
+            return Group(own, external=True, rank=_RANKS.index(name))
+    return Group(file, external=False, rank=len(_RANKS))

@@ -48,6 +48,7 @@ async def _store(replica: Gantry, topic: str, body: bytes, sys_flag: int, count:
     return str(brokers[0])
 
 
+@pytest.mark.complete
 @pytest.mark.parametrize(("size", "delivered"), [(15, False), (3, True)], ids=["over the maximum body", "within it"])
 async def test_a_batch_of_compressed_bodies_is_decompressed_one_by_one(
     replica: Gantry, size: int, delivered: bool

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.attacks.cases import cases
 from tests.attacks.good_client import observed
 from tests.attacks.raw_client import ACK, Client, Code, Kind, data, frame, rst_stream, window_update
 from tests.cluster.client import unique
@@ -49,7 +50,7 @@ async def _attacked(replica: Gantry, octets: Callable[[Client], bytes], growth: 
     return codes
 
 
-@pytest.mark.parametrize("name", FLOODS)
+@pytest.mark.parametrize("name", cases(FLOODS, "WINDOW_UPDATE of a closed stream", "acknowledged PING"))
 async def test_a_flood_of_frames_that_carry_nothing_ends_with_goaway(replica: Gantry, name: str) -> None:
     octets = FLOODS[name] * 1_000_000
     codes = await _attacked(replica, lambda _: octets, growth=32)

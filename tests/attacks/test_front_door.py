@@ -141,6 +141,7 @@ async def _handshake_seconds(port: int) -> float:
     return seconds
 
 
+@pytest.mark.complete
 async def test_silent_connections_from_one_address(replica: Gantry) -> None:
     """2,000 connections that send nothing; new connections are served meanwhile, and the silent ones end."""
     async with (
@@ -152,6 +153,7 @@ async def test_silent_connections_from_one_address(replica: Gantry) -> None:
     observation.check(growth=40)
 
 
+@pytest.mark.complete
 async def test_silent_connections_above_the_soft_limit_of_files(few_files: Gantry) -> None:
     """1,000 connections, while the process was started with a soft limit of 512 files."""
     async with (

@@ -8,6 +8,7 @@ import orjson
 import pytest
 
 from remoting.codes import RequestCode, ResponseCode
+from tests.attacks.cases import cases
 from tests.attacks.deployments import Deployment
 from tests.attacks.good_client import observed, send_fields
 from tests.attacks.replicas import Baseline, deployed
@@ -68,7 +69,7 @@ async def test_sends_to_1000_new_topics_create_few(replica: Gantry) -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    ["topics of routes", "brokers", *(pytest.param(kind, marks=_COMPLETE) for kind in ("topics of pulls", "groups"))],
+    cases(("topics of routes", "brokers", "topics of pulls", "groups"), "topics of routes"),
 )
 async def test_unknown_names_in_each_request_cost_little(replica: Gantry, kind: str) -> None:
     templates: dict[str, tuple[int, dict[str, object], str]] = {

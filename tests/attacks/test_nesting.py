@@ -7,6 +7,7 @@ import pytest
 from protos.apache.rocketmq.v2 import definition_pb2 as d
 from protos.apache.rocketmq.v2 import service_pb2 as pb
 from remoting.codes import RequestCode
+from tests.attacks.cases import cases
 from tests.attacks.good_client import observed, send_fields
 from tests.attacks.raw_client import Client as RawClient
 from tests.cluster.client import Client, unique
@@ -25,13 +26,9 @@ _BODIES = {
     "references to long paths": b'{"clientID":"c","a":[%s]}' % b",".join([b'{"$ref":"$%s"}' % (b".a[0]" * 2_000)] * 16),
     "equal keys": b'{"clientID":"c",' + b",".join([b'"a":1'] * 40_000) + b"}",
 }
-# The others run in `make attacks` only.
-_FAST = ("arrays", "a number of 15,000 digits", "references to long paths")
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in _FAST else pytest.param(name, marks=pytest.mark.complete) for name in _BODIES]
-)
+@pytest.mark.parametrize("name", cases(_BODIES, "arrays"))
 async def test_deep_and_long_json_bodies_do_not_stall(replica: Gantry, name: str) -> None:
     async with (
         observed(replica.address, replica.pid, unique("good")) as observation,

@@ -164,6 +164,7 @@ async def test_a_number_of_10000_digits_is_an_error(replica: Gantry) -> None:
     observation.check(growth=_GROWTH)
 
 
+@pytest.mark.complete
 async def test_an_unfinished_frame_is_not_kept(tmp_path: Path) -> None:
     """100 connections send 256 KiB of a frame, then a byte per second."""
     config = f'drain_timeout = 0.5\n[limits]\nframe_timeout = 1\n[embedded]\ndirectory = "{tmp_path / "broker"}"\n'

@@ -32,6 +32,7 @@ def _pull(topic: str) -> dict[str, object]:
     }
 
 
+@pytest.mark.complete
 async def test_polls_with_large_bodies_and_closed_connections_leave_the_budget_free(replica: Gantry) -> None:
     topic = unique("topic")
     before = rss_mb(replica.pid)

@@ -36,6 +36,7 @@ async def test_many_messages_due_in_one_millisecond_do_not_stall(replica: Gantry
     observation.check(growth=48)
 
 
+@pytest.mark.complete
 async def test_a_search_for_a_common_key_is_bounded(replica: Gantry) -> None:
     """Two billion of 5,000 messages with one key, and searches that exclude all of them by their time."""
     topic = unique("common")
@@ -51,6 +52,7 @@ async def test_a_search_for_a_common_key_is_bounded(replica: Gantry) -> None:
     observation.check(growth=32)
 
 
+@pytest.mark.complete
 async def test_offsets_of_queues_that_do_not_exist_are_refused(replica: Gantry) -> None:
     topic, group = unique("topic"), unique("group")
     async with observed(replica.address, replica.pid, topic) as observation, Client(replica.address) as client:
@@ -68,6 +70,7 @@ async def test_offsets_of_queues_that_do_not_exist_are_refused(replica: Gantry) 
     observation.check(growth=16)
 
 
+@pytest.mark.complete
 async def test_properties_of_thousands_of_digits_are_no_internal_error(replica: Gantry) -> None:
     digits = "9" * 5000
     topic = unique("digits")

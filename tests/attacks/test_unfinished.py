@@ -50,6 +50,7 @@ async def test_unfinished_messages_on_many_streams_take_bounded_memory(replica: 
     await memory_released(replica.pid, before + 24)
 
 
+@pytest.mark.complete
 @pytest.mark.timeout(90)
 async def test_a_dripped_frame_and_a_dripped_message_end_in_time(replica: Gantry) -> None:
     async with observed(replica.address, replica.pid, unique("good")) as observation:

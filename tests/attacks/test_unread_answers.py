@@ -74,7 +74,7 @@ async def test_an_answer_to_a_pull_is_bounded(replica: Gantry) -> None:
             "exp": "*",
         }
         assert len((await attacker.ask(RequestCode.POP_MESSAGE, pop)).body) <= _MAX_ANSWER
-    observation.check(growth=96)
+    observation.check(growth=128)
 
 
 @pytest.mark.complete

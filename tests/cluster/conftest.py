@@ -10,7 +10,7 @@ from tests.proxy.embedded.embedded_cluster import EmbeddedCluster, InProcess
 
 # Not RocketMQ's defaults: recalls, resets that the clients apply instead of the broker, and ordered topics.
 OPTIONS = (
-    "--fast-timers",
+    *("--quick", "--fast-timers"),
     *("--namesrv-set", "orderMessageEnable=true"),
     *("--broker-set", "recallMessageEnable=true"),
     *("--broker-set", "useServerSideResetOffset=false"),

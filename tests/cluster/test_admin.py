@@ -34,6 +34,8 @@ _TOKEN = "a-token-for-operators"
 _UPDATE_BROKER_CONFIG = 25
 _BROKER = "broker-a"
 _SLOW = 60.0
+# Seconds within which a client is a member that may be compiled first.
+_COMPILED = 180.0
 
 
 class Operated(Gantry):
@@ -118,7 +120,7 @@ async def _member(api: Api, group: str) -> Any:
             members[:] = (await api.get(f"/v1/consumer-groups/{group}"))["members"]
         return members
 
-    await wait_until(found, "a member", _SLOW)
+    await wait_until(found, "a member", _COMPILED)
     return members[0]
 
 

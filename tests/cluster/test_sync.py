@@ -20,7 +20,7 @@ _CHANGED = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster with a Java proxy."""
-    with started(tmp_path_factory, "mixed", "--proxy-port", "0") as cluster:
+    with started(tmp_path_factory, "mixed", "--quick", "--proxy-port", "0") as cluster:
         yield cluster
 
 

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import tomllib
 import urllib.request
 from collections.abc import Iterator
@@ -127,6 +128,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = Path(sys.base_prefix, "bin", "python3").resolve()
     (shims / "python").write_text(f'#!/bin/sh\nexec {base} "$@"\n')
     (shims / "pip").write_text(f'#!/bin/sh\nexec {base} -m pip "$@"\n')
+    # The steps are tested, not the speed of their result: optimisation takes most of the compiler's time.
+    compiler = shutil.which(sysconfig.get_config_var("CC").split()[0]) or "cc"
+    (shims / Path(compiler).name).write_text(f'#!/bin/sh\nexec {compiler} "$@" -O0\n')
     for shim in shims.iterdir():
         shim.chmod(0o755)
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "VIRTUAL_ENV"))}

@@ -7,7 +7,7 @@ from tests.cluster.servers import Cluster, started
 
 # Brokers register at name servers every 30 s by default; 10 s is the minimum.
 OPTIONS = (
-    *("--fast-timers", "--second-broker", "--second-namesrv"),
+    *("--quick", "--fast-timers", "--second-broker", "--second-namesrv"),
     *("--broker-set", "registerNameServerPeriod=10000"),
 )
 

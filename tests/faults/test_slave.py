@@ -26,13 +26,13 @@ _AT_ONCE = 2.5
 
 @pytest.fixture(scope="module")
 def slave(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with started(tmp_path_factory, "slave", "--slave") as cluster:
+    with started(tmp_path_factory, "slave", "--quick", "--slave") as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
 def acting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with started(tmp_path_factory, "acting", "--slave", "--acting-master", "--second-broker") as cluster:
+    with started(tmp_path_factory, "acting", "--quick", "--slave", "--acting-master", "--second-broker") as cluster:
         yield cluster
 
 

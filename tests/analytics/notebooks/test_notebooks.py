@@ -84,7 +84,8 @@ async def _execute(environment: dict[str, str]) -> dict[str, list[Any]]:
     return outputs
 
 
-@pytest.mark.timeout(600)
+# The first of them executes all notebooks.
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize(("name", "pictures"), NOTEBOOKS.items())
 def test_notebook_in_a_jupyter_kernel_draws_and_writes_no_warning(
     executed: dict[str, list[Any]], name: str, pictures: int

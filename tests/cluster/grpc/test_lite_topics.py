@@ -19,7 +19,7 @@ from tests.cluster.servers import Cluster, Gantry, started
 
 VERSION = "5.5.0"
 OPTIONS = (
-    *("--version", VERSION, "--fast-timers"),
+    *("--version", VERSION, "--quick", "--fast-timers"),
     *("--broker-set", "enableLmq=true"),
     *("--broker-set", "enableMultiDispatch=true"),
 )
