@@ -54,14 +54,35 @@ class FrameDecoder:
         """Return the frames that the next chunk completes, in order. Raises FrameError."""
         if not self.buffered:
             return self._split(data)
-        self._buffer += data
-        self._missing -= len(data)
-        if self._missing > 0:
+        if len(data) < self._missing:
+            self._buffer += data
+            self._missing -= len(data)
             self.buffered = len(self._buffer)
             return []
-        data = bytes(self._buffer)
+        if self.buffered >= _PREFIX:
+            # Known to be valid, and how much of the data belongs to it.
+            mark = int.from_bytes(self._buffer[_LENGTH:_PREFIX], "big")
+            body = _PREFIX + (mark & 0xFFFFFF)
+            if self.buffered >= body:
+                return self._complete(data, mark >> 24, body)
+        data = bytes(self._buffer) + data
         self.clear()
         return self._split(data, carried=True)
+
+    def _complete(self, data: bytes, serialize_type: int, body: int) -> list[Frame]:
+        """Return the unfinished frame, whose body begins at `body`, and those after it; each byte is copied once."""
+        start, size = memoryview(self._buffer), self._missing
+        end = data if len(data) == size else memoryview(data)[:size]
+        frames: list[Frame] = [(serialize_type, bytes(start[_PREFIX:body]), b"".join((start[body:], end)))]
+        # The former one cannot be cleared while views refer to it.
+        self._buffer = bytearray()
+        self.buffered = 0
+        if len(data) > size:
+            try:
+                frames += self._split(data[size:])
+            except FrameError as error:
+                raise FrameError(str(error), frames + error.frames) from None
+        return frames
 
     def clear(self) -> None:
         """Discard the unfinished frame and release its memory."""

@@ -76,7 +76,8 @@ class Drain:
         # Health checks fail from `announced` on, requests are rejected from `draining` on.
         self.announced = False
         self.draining = False
-        self._polls: set[asyncio.Future[RemotingCommand]] = set()
+        # The clients' long polls in flight, by their replies.
+        self.polls: dict[asyncio.Future[RemotingCommand], Context] = {}
 
     def check(self, context: Context) -> None:
         """Reject a request while the replica drains, if its client can take it elsewhere."""
@@ -84,20 +85,12 @@ class Drain:
         if accepts_go_away(context) and not command.is_oneway and context.code not in _ALWAYS_SERVED:
             raise GoAway(_REMARK)
 
-    def watch(self, poll: "asyncio.Future[RemotingCommand]") -> None:
-        """Track an in-flight long poll until `forget`, so that a drain can end it early."""
-        self._polls.add(poll)
-
-    def forget(self, poll: "asyncio.Future[RemotingCommand]") -> None:
-        """Track a poll no longer, if it is tracked: it has ended."""
-        self._polls.discard(poll)
-
     def start(self) -> None:
         """Reject requests from now on, and end the long polls."""
         self.announced = self.draining = True
-        for poll in list(self._polls):
-            if not poll.done():
-                poll.set_exception(GoAway(_REMARK))
+        for reply, context in list(self.polls.items()):
+            if not reply.done() and _may_end_poll(context):
+                reply.set_exception(GoAway(_REMARK))
 
     def stop(self) -> None:
         """Serve all requests again."""
@@ -113,7 +106,7 @@ def accepts_go_away(context: Context) -> bool:
     return context.channel.supports_go_away and context.command.version > GO_AWAY_VERSION
 
 
-def may_end_poll(context: Context) -> bool:
+def _may_end_poll(context: Context) -> bool:
     """Return whether GO_AWAY may end this long poll.
 
     True if the client reconnects, and for gRPC clients, whose frontend answers such a poll with "no message".

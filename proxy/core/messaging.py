@@ -17,7 +17,7 @@ from typing import Final
 from proxy.core.advertised_listeners import ListenerRoutes
 from proxy.core.backend import Backend
 from proxy.core.channel import Channel
-from proxy.core.checks import Budget, Check, Drain, may_end_poll
+from proxy.core.checks import Budget, Check, Drain
 from proxy.core.client_registry import ClientRegistry, ConsumerGroupChange
 from proxy.core.context import Context
 from proxy.core.creation_quota import CreationQuota
@@ -86,6 +86,7 @@ class Messaging:
         self._handlers = handlers
         self._forward = forward
         self._checks = tuple(checks)
+        self._max_unread = settings.limits.unread
         # Wraps the handling of all requests while traffic rules are active.
         self.gate: Gate | None = None
         # Signs requests to brokers, if Gantry has credentials.
@@ -146,8 +147,8 @@ class Messaging:
         reply.add_done_callback(partial(self._done, context, active))
         if poll:
             channel.session.polls[reply] = context
-            if entrance is None and may_end_poll(context):
-                self.drain.watch(reply)
+            if entrance is None:
+                self.drain.polls[reply] = context
         return reply
 
     def may_change(self, context: Context) -> bool:
@@ -181,23 +182,23 @@ class Messaging:
 
     def _done(self, context: Context, active: bool, reply: Reply) -> None:
         now = monotonic()
+        cancelled = reply.cancelled()
+        error = None if cancelled else reply.exception()
         self.budget.used -= context.memory
         self.in_flight.discard(context)
         self.active_requests -= active
         if not active:
             # Not in a callback of its own: each takes 0.5 µs.
             context.channel.session.polls.pop(reply, None)
-            self.drain.forget(reply)
-            if context.code in _PULLS and context.channel.unread_bytes > self.settings.limits.unread:
-                _drop_messages(context, reply)
+            self.drain.polls.pop(reply, None)
         if context.window is not None:
-            context.window.leave(context.sent, now, reply)
-        if reply.cancelled():
+            context.window.leave(context.sent, now, not cancelled and error is None)
+        if cancelled:
             self._observe(context, RemotingError.code, now)
-            return
-        error = reply.exception()
-        if error is None:
+        elif error is None:
             result = reply.result()
+            if not active and context.code in _PULLS and context.channel.unread_bytes > self._max_unread:
+                _drop_messages(context, result)
             guard = self.reply_guards.get(context.code)
             if guard is not None:
                 guard(context, result)
@@ -222,15 +223,12 @@ class Messaging:
 
 
 # A pull only reads: the client can repeat it. Popped messages are released instead (`handlers/pop.py`).
-_PULLS: Final = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+_PULLS: Final = (int(RequestCode.PULL_MESSAGE), int(RequestCode.LITE_PULL_MESSAGE))
 _POPS: Final = (RequestCode.POP_MESSAGE, RequestCode.POP_LITE_MESSAGE)
 
 
-def _drop_messages(context: Context, reply: Reply) -> None:
+def _drop_messages(context: Context, result: RemotingCommand) -> None:
     """Let the client repeat a pull, instead of keeping messages for a client that does not read."""
-    if reply.cancelled() or reply.exception() is not None:
-        return
-    result = reply.result()
     if result.code == ResponseCode.SUCCESS:
         result.code = result.header["code"] = int(ResponseCode.PULL_RETRY_IMMEDIATELY)
         result.header["remark"] = UNREAD

@@ -71,15 +71,20 @@ class PollTurns:
 
     def enter(self, now: float) -> bool:
         """Count a poll that is to be sent at `now`; return False if it has to wait instead."""
-        if self._waiting or not self._has_room(now):
+        # `_has_room` and `_count`, for speed: parked polls are forgotten now and then, and when there is no room.
+        if self._waiting or (
+            (now - self._read_at >= _PARKED_SECONDS or self.active >= self.limit) and not self._has_room(now)
+        ):
             return False
-        self._count(now)
+        interval, sent = int(now / _INTERVAL), self._sent
+        sent[interval] = sent.get(interval, 0) + 1
+        self.active += 1
         return True
 
-    def leave(self, sent: float | None, now: float, reply: Reply) -> None:
+    def leave(self, sent: float | None, now: float, answered: bool) -> None:
         """Count the end, at `now`, of a poll that was sent at `sent`, and send waiting ones."""
         # The broker still answers a poll whose client has gone.
-        if sent is None or reply.cancelled() or reply.exception() is not None:
+        if sent is None or not answered:
             return
         if sent > self._answered:
             self._answered = sent

@@ -103,7 +103,7 @@ class Window:
         self.in_flight += 1
         return True
 
-    def leave(self, sent: float | None, now: float, _: Reply) -> None:
+    def leave(self, sent: float | None, now: float, _: bool) -> None:
         """Count the end, at `now`, of a request that was sent at `sent`, and send waiting ones."""
         self.in_flight -= 1
         self._replies += 1

@@ -53,6 +53,16 @@ def test_a_frame_with_trailing_data(frame: Frame, raw: bytes) -> None:
         assert decoder.feed(raw[extra:]) == [frame]
 
 
+@pytest.mark.parametrize(("frame", "raw"), SMALL)
+def test_an_error_after_an_unfinished_frame_does_not_lose_it(frame: Frame, raw: bytes) -> None:
+    for cut in range(1, len(raw)):
+        decoder = FrameDecoder()
+        decoder.feed(raw[:cut])
+        with pytest.raises(FrameError) as caught:
+            decoder.feed(raw[cut:] + raw + b"\xff" * 8)
+        assert caught.value.frames == [frame, frame]
+
+
 def test_partial_frames_are_counted_once_each() -> None:
     raw = encode((0, b"{}", b"hello"))
     decoder = FrameDecoder()

@@ -4,10 +4,12 @@ Topic and group come from the request table for all codes; `_READERS` lists the 
 read as well.
 """
 
+import struct
 import time
 from collections.abc import Callable
 from typing import Final
 
+from proxy.core.build import build_kind
 from proxy.core.context import Context
 from proxy.core.events import MAX_NAME_LENGTH, Observation
 from remoting import properties
@@ -18,6 +20,7 @@ from remoting.errors import BodyError, Overloaded
 from remoting.names import RETRY_PREFIX
 from remoting.requests import SEND_FIELD_NAMES
 
+_COMPILED: Final = build_kind() == "compiled"
 _UNKNOWN: Final = "unknown"
 _SUCCESS: Final = int(ResponseCode.SUCCESS)
 # Codes that are no errors: they report success, or that nothing was found.
@@ -35,6 +38,7 @@ _OK: Final = frozenset(
 _SYS_FLAG: Final = 36
 _RECONSUME_TIMES: Final = (72, 84, 84, 96)
 _MAX_TIMES: Final = 2**31 - 1
+_unpack_word: Final = struct.Struct(">I").unpack_from
 # Maximum digits of a parsed number: milliseconds of that many seconds fit into 64 bits.
 _MAX_DIGITS: Final = 15
 # Milliseconds of the delay levels 1 to 18, as in the brokers' default configuration.
@@ -233,16 +237,18 @@ def _number(text: str | None) -> int | None:
 
 def count(body: bytes) -> int:
     """Return the number of records in a body: stored messages or those of a batch; each begins with its size."""
-    records, position, end = 0, 0, len(body)
-    while position + 4 <= end:
-        # As `_word`; compiled, this takes an eighth of the time of `struct`.
-        size = body[position] << 24 | body[position + 1] << 16 | body[position + 2] << 8 | body[position + 3]
-        position += size
+    records, position, end, compiled = 0, 0, len(body), _COMPILED
+    last = end - 4
+    while position <= last:
+        # Compiled, `_word` takes an eighth of the time of `struct`; interpreted, twice as long.
+        size: int = _word(body, position) if compiled else _unpack_word(body, position)[0]
         # A negative size is read as a very large one.
-        if size < 4 or position > end:
-            break
+        if size < 4:
+            return records
+        position += size
         records += 1
-    return records
+    # The last record may be truncated.
+    return records - (position > end)
 
 
 def attempt(body: bytes) -> int | None:

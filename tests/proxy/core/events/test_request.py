@@ -152,3 +152,11 @@ def test_complete_records_of_a_truncated_body_are_counted(cut: int) -> None:
     assert (count(b""), attempt(b"")) == (0, None)
     assert (count(b"\xff" * 100), count(bytes(100))) == (0, 0)
     assert (attempt(b"\xff" * 100), attempt(bytes(100))) == (None, None)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_records_are_counted_in_the_same_way_by_compiled_code(monkeypatch: pytest.MonkeyPatch, compiled: bool) -> None:
+    monkeypatch.setattr("proxy.core.events.request._COMPILED", compiled)
+    large = b"\x00\x01\x02\x03" + bytes(0x10203 - 4)
+    assert count(large + b"\x00\x00\x00\x04" + large) == 3
+    assert (count(large[:-1]), count(b"\x80\x00\x00\x08" + bytes(4)), count(b"\x00\x00\x00\x03")) == (0, 0, 0)
