@@ -86,7 +86,6 @@ class Messaging:
         self._handlers = handlers
         self._forward = forward
         self._checks = tuple(checks)
-        self._max_unread = settings.limits.unread
         # Wraps the handling of all requests while traffic rules are active.
         self.gate: Gate | None = None
         # Signs requests to brokers, if Gantry has credentials.
@@ -197,7 +196,7 @@ class Messaging:
             self._observe(context, RemotingError.code, now)
         elif error is None:
             result = reply.result()
-            if not active and context.code in _PULLS and context.channel.unread_bytes > self._max_unread:
+            if not active and context.code in _PULLS and context.channel.unread_bytes > self.settings.limits.unread:
                 _drop_messages(context, result)
             guard = self.reply_guards.get(context.code)
             if guard is not None:
