@@ -86,7 +86,8 @@ def _run_server(options: argparse.Namespace, arguments: list[str]) -> int:
         check_access(settings)
         check_workers(settings)
     except ConfigError as error:
-        print(f"gantry: {error}", file=sys.stderr)  # noqa: T201  # logging is not set up yet
+        for line in str(error).splitlines():
+            print(f"gantry: {line}", file=sys.stderr)  # noqa: T201  # logging is not set up yet
         return 2
     logs.configure(settings.logs, settings.log_level, worker=None if options.worker is None else options.worker[0])
     # Data files hold messages, and names of topics and clients.

@@ -121,6 +121,7 @@ def test_variables_that_kubernetes_sets_for_a_service_named_gantry_are_ignored(l
         ),
         ("log_level = 'loud'", ["log_level: "]),
         ("client_expiry = 120", ["client_expiry: "]),
+        ("[embedded]\ndirectory = 5", ["embedded.directory: Input should be a path, in quotes"]),
         ("metrics_listen = '9090'", ["metrics_listen: ", "'9090'"]),
         ("[limits]\nframe = 16777217", ["limits.frame: "]),
         ("[limits]\nframe = 1\nbuffer = -1", ["limits.frame: ", "limits.buffer: "]),
