@@ -9,9 +9,10 @@ from protocol_negotiation.tls_files import TlsError
 @contextmanager
 def naming(key: str, *kinds: type[Exception]) -> Iterator[None]:
     """Put the key of a setting before the text of an OSError, a TlsError or an error of `kinds`."""
+    named: tuple[type[Exception], ...] = (TlsError, *kinds)
     try:
         yield
-    except (TlsError, *kinds) as error:
+    except named as error:
         raise type(error)(f"{key}: {error}") from error
     except OSError as error:
         raise OSError(error.errno, f"{key}: {reason(error)}") from error

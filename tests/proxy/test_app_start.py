@@ -69,9 +69,9 @@ async def test_a_start_on_a_taken_address_names_setting_and_address(tmp_path: Pa
         other.bind((HOST, 0))
         other.listen()
         taken = f"{HOST}:{other.getsockname()[1]}"
-        embedded = {"directory": tmp_path, **({"listen": taken} if key == "embedded.listen" else {})}
-        metrics = {"metrics_listen": taken} if key == "metrics_listen" else {}
-        app = App(Settings(listen=[f"{HOST}:0"], embedded=embedded, admin={"listen": "off"}, **metrics))
+        values: dict[str, Any] = {"listen": [f"{HOST}:0"], "admin": {"listen": "off"}}
+        values["embedded"] = {"directory": tmp_path, **({"listen": taken} if key == "embedded.listen" else {})}
+        app = App(Settings(**values, metrics_listen=taken if key == "metrics_listen" else None))
         with pytest.raises(OSError, match=f"{key}: {taken}: ") as caught:
             await app.serve(lambda: None, asyncio.Event().wait)
     assert "Errno" not in naming.reason(caught.value)
