@@ -150,6 +150,8 @@ def test_error_in_the_file_names_its_key(loaded: Load, toml: str, complaints: li
     [
         ({"CLUSTER__NAMESRV": "a"}, "cluster.namesrv.0"),
         ({"CLUSTER__NONSENSE": "1"}, "cluster.nonsense"),
+        ({"CLUSTERS__NAMESRV": "a:1"}, "clusters.namesrv: there is no such setting"),
+        ({"LIMIT__A__B": "1"}, "limit.a.b: there is no such setting"),
         ({"LISTEN": "x"}, "listen.0.address"),
         ({"CLUSTER": "no json"}, '"cluster"'),
         ({"LIMITS__REQUESTS": "many"}, "limits.requests"),
@@ -159,6 +161,10 @@ def test_error_in_the_environment_names_its_key(loaded: Load, env: dict[str, str
     with pytest.raises(ConfigError) as caught:
         loaded("", env)
     assert key in str(caught.value)
+
+
+def test_variables_of_commands_and_of_kubernetes_are_no_settings(loaded: Load) -> None:
+    loaded("", {"ENDPOINT": "a:1", "PORT_8080_TCP_ADDR": "10.0.0.1", "SERVICE_HOST": "10.0.0.1"})
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:
