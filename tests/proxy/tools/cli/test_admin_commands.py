@@ -137,6 +137,8 @@ def test_top_prints_topics_and_groups_once(served: AdminShell) -> None:
     assert figures["ready"] is True
     assert {"topics", "groups", "second", "clients"} <= figures.keys()
     shown = served.ok("top", "--once").out
+    heading, _, first, *_ = shown.splitlines()[2:]
+    assert len(heading.rstrip()) == len(first.rstrip()), "figures end where their headings end"
     assert "ready" in shown
     assert " kB" in shown or " B" in shown
     assert "_" not in shown.partition("TOPIC")[0]
