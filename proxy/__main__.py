@@ -73,6 +73,7 @@ def _run_server(options: argparse.Namespace, arguments: list[str]) -> int:
         from proxy.observability.records.errors import TrafficError
         from proxy.settings.data_directories import open_to_others
         from proxy.settings.loading import ConfigError, Sources, check_access, check_backend
+        from proxy.settings.naming import reason
         from proxy.tools.demo import welcome
         from proxy.traffic_rules.parsing import RulesError
         from proxy.workers.supervisor import TICKET_SECRET, supervise
@@ -85,7 +86,8 @@ def _run_server(options: argparse.Namespace, arguments: list[str]) -> int:
         check_access(settings)
         check_workers(settings)
     except ConfigError as error:
-        print(f"gantry: {error}", file=sys.stderr)  # noqa: T201  # logging is not set up yet
+        for line in str(error).splitlines():
+            print(f"gantry: {line}", file=sys.stderr)  # noqa: T201  # logging is not set up yet
         return 2
     logs.configure(settings.logs, settings.log_level, worker=None if options.worker is None else options.worker[0])
     # Data files hold messages, and names of topics and clients.
@@ -106,7 +108,7 @@ def _run_server(options: argparse.Namespace, arguments: list[str]) -> int:
         secret = bytes.fromhex(os.environ.pop(TICKET_SECRET, "")) or None
         anyio.run(_serve, settings, sources, greet, number, descriptor, secret, backend_options=loop)
     except (OSError, TlsError, StorageError, TrafficError, RulesError, AuthError) as error:
-        _log.error("%s", error)
+        _log.error("%s", reason(error))
         return 1
     return 0
 

@@ -354,7 +354,7 @@ class App:
         if self.tracing is not None:
             stack.push_async_callback(anyio.to_thread.run_sync, self.tracing.close)
         if self.settings.metrics_listen is not None:
-            with naming("metrics_listen"):
+            with naming(f"metrics_listen: {self.settings.metrics_listen}"):
                 stack.callback(prometheus.serve(self.metrics, self.settings.metrics_listen))
         stack.callback(self.backend.close)
         stack.callback(self.rules.connections.close)
@@ -380,7 +380,8 @@ class App:
     @contextlib.asynccontextmanager
     async def _broker_listening(self, listener: Listener) -> AsyncIterator[None]:
         """Listen for connections to the embedded broker inside the context, and close them at its end."""
-        await listener.start()
+        with naming(f"embedded.listen: {listener.options.address}"):
+            await listener.start()
         _log.info("the embedded broker listens on %s", ", ".join(map(str, listener.addresses)))
         try:
             yield

@@ -38,6 +38,12 @@ class TokenFileError(OSError):
     """The token file is not usable; the message names file and line, never a token."""
 
 
+def refusal(authorization: str) -> str:
+    """Return the text for bad credentials in a header; it does not say whether the user or the secret is wrong."""
+    scheme = authorization.partition(" ")[0].lower()
+    return "the user or the password is wrong" if scheme == "basic" else "the token is unknown"
+
+
 class BadCredentials(Exception):
     """An unknown token."""
 

@@ -11,6 +11,7 @@ from proxy.auth.sources.files import FileSource
 from proxy.auth.sources.own_file import Cipher
 from proxy.auth.sources.source import AuthError, Source
 from proxy.settings.auth import AuthSettings
+from proxy.settings.naming import naming
 
 
 def authority(settings: AuthSettings, more: Sequence[Source] = ()) -> Authority | None:
@@ -22,12 +23,14 @@ def authority(settings: AuthSettings, more: Sequence[Source] = ()) -> Authority 
     if settings.users is not None:
         cipher = users_cipher(settings.users_key, settings.users_key_file)
         parse = partial(own_file.parse, cipher=cipher)
-        sources.append(FileSource("users file", settings.users, parse))
+        with naming("auth.users", AuthError):
+            sources.append(FileSource("users file", settings.users, parse))
     if settings.plain_acl is not None:
         # The import takes 20 ms.
         from proxy.auth.sources import plain_acl
 
-        sources.append(FileSource("plain_acl", settings.plain_acl, plain_acl.parse, plain_acl.PATTERNS))
+        with naming("auth.plain_acl", AuthError):
+            sources.append(FileSource("plain_acl", settings.plain_acl, plain_acl.parse, plain_acl.PATTERNS))
     sources += more
     if not sources:
         return None

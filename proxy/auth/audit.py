@@ -16,6 +16,7 @@ import orjson
 
 from proxy.core.principal import Principal
 from proxy.settings.auth import AuthSettings
+from proxy.settings.naming import naming
 
 LOGGER = "gantry.audit"
 _log = logging.getLogger(LOGGER)
@@ -98,8 +99,9 @@ def to_file(settings: AuthSettings) -> Iterator[None]:
     if path is None:
         yield
         return
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    handler = _PrivateFileHandler(path, maxBytes=settings.audit_size, backupCount=settings.audit_files)
+    with naming("auth.audit"):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handler = _PrivateFileHandler(path, maxBytes=settings.audit_size, backupCount=settings.audit_files)
     handler.setFormatter(logging.Formatter("%(message)s"))
     _log.addHandler(handler)
     try:

@@ -214,7 +214,7 @@ async def create_user(services: AdminServices, creation: Creation) -> CreatedUse
     user = NewUser(
         order.name, Role(order.role), tuple(order.groups), order.secret, order.password, expires=order.expires
     )
-    secret = await _run(services, name, lambda store: store.create(user))
+    secret = await _change(services, name, lambda store: store.create(user))
     return CreatedUser(name=order.name, source=name, secret_key=secret)
 
 
@@ -230,14 +230,14 @@ async def update_user(services: AdminServices, update: Update) -> UserDetail:
         password=changes.password,
         expires=changes.expires,
     )
-    await _run(services, name, lambda store: store.update(update.name, change))
+    await _change(services, name, lambda store: store.update(update.name, change))
     return await get_user(services, UserQuery(update.name, name))
 
 
 @operation("users.delete", timeout=REMOTE_TIMEOUT, merged=False, writes=True)
 async def delete_user(services: AdminServices, query: UserQuery) -> None:
     """Delete a user or group with its policies."""
-    await _run(services, _chosen(services, query.store), lambda store: store.delete(query.name))
+    await _change(services, _chosen(services, query.store), lambda store: store.delete(query.name))
 
 
 @operation("users.grant", timeout=REMOTE_TIMEOUT, merged=False, writes=True)
@@ -245,7 +245,7 @@ async def grant(services: AdminServices, order: GrantOrder) -> UserDetail:
     """Add a policy."""
     name, policy = _chosen(services, order.store), order.order
     added = Grant(tuple(policy.actions), policy.resource, policy.effect == "deny", tuple(policy.sources))
-    await _run(services, name, lambda store: store.grant(order.name, added))
+    await _change(services, name, lambda store: store.grant(order.name, added))
     return await get_user(services, UserQuery(order.name, name))
 
 
@@ -253,7 +253,7 @@ async def grant(services: AdminServices, order: GrantOrder) -> UserDetail:
 async def revoke(services: AdminServices, order: Revocation) -> UserDetail:
     """Remove actions from the policies on a resource."""
     name = _chosen(services, order.store)
-    await _run(services, name, lambda store: store.revoke(order.name, order.actions, order.resource))
+    await _change(services, name, lambda store: store.revoke(order.name, order.actions, order.resource))
     return await get_user(services, UserQuery(order.name, name))
 
 
@@ -291,6 +291,17 @@ def _chosen(services: AdminServices, name: StoreName | None) -> StoreName:
     if not stores:
         raise conflict("there are no users that can be changed: set auth.users or auth.brokers")
     raise OperationFailed(Failure(FailureKind.INVALID, "there are two stores of users: name one, file or brokers"))
+
+
+async def _change(
+    services: AdminServices, name: StoreName, work: Callable[[Store], Coroutine[Any, Any, _Result]]
+) -> _Result:
+    """Change a store; a changed file is in force here at once. Raises the errors of `_run`."""
+    result = await _run(services, name, work)
+    authority = services.replica.authority
+    if name == "file" and authority is not None:
+        await authority.refresh()
+    return result
 
 
 async def _run(

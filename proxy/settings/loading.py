@@ -21,6 +21,11 @@ from proxy.settings.model import Settings
 __all__ = ["ConfigError", "Sources", "check_access", "check_backend", "load"]
 
 _VALUE_ERROR = "Value error, "
+# Texts instead of pydantic's, by its type of error.
+_REASONS = {
+    "extra_forbidden": "there is no such setting",
+    "path_type": "Input should be a path, in quotes",
+}
 
 
 def load(file: Path | None, flags: dict[str, Any]) -> Settings:
@@ -124,5 +129,5 @@ def check_access(settings: Settings) -> None:
 
 def _describe(error: Any) -> str:
     key = ".".join(str(part) for part in error["loc"]) or "configuration"
-    reason = {"extra_forbidden": "there is no such setting"}.get(error["type"], error["msg"])
+    reason = _REASONS.get(error["type"], error["msg"])
     return f"{key}: {reason.removeprefix(_VALUE_ERROR)}"

@@ -11,14 +11,16 @@ from proxy.settings.model import Settings
 _MASK = "********"
 
 
-def flat(model: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield key (`cluster.namesrv`) and JSON value of every setting."""
+def flat(model: BaseModel, prefix: str = "", brief: bool = False) -> Iterator[tuple[str, Any]]:
+    """Yield key (`cluster.namesrv`) and JSON value of every setting; brief: lists of tables without their defaults."""
     for name in type(model).model_fields:
         value = getattr(model, name)
         if isinstance(value, BaseModel):
-            yield from flat(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, to_jsonable_python(value, fallback=str)
+            yield from flat(value, f"{prefix}{name}.", brief)
+            continue
+        if brief and isinstance(value, list):
+            value = [item.model_dump(exclude_defaults=True) if isinstance(item, BaseModel) else item for item in value]
+        yield prefix + name, to_jsonable_python(value, fallback=str)
 
 
 def _secrets(model: type[BaseModel], prefix: str = "") -> Iterator[str]:

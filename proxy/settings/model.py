@@ -81,8 +81,9 @@ class Settings(BaseSettings):
 
     @property
     def shared(self) -> bool:
-        """Whether replicas share state; an embedded broker without its own listener has a single replica."""
-        return self.sync.enabled and (self.embedded.directory is None or self.embedded.listen is not None)
+        """Whether processes share state; one with an embedded broker that no other can reach is alone."""
+        alone = self.embedded.directory is not None and self.embedded.listen is None and self.workers == 1
+        return self.sync.enabled and not alone
 
     @classmethod
     def settings_customise_sources(

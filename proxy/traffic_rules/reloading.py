@@ -51,7 +51,7 @@ class RulesReloader:
             version = _read(file)
             assert version is not None
             if isinstance(version.rules, str):
-                raise RulesError(f"{file}: {version.rules}")
+                raise RulesError(f"rules.file: {file}: {version.rules}")
             self._stamp = version.stamp
             apply(version.rules)
 
@@ -86,7 +86,7 @@ def _read(file: Path, known_stamp: object = None) -> _Version | None:
         stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
         text = file.read_text(encoding="utf-8") if stamp != known_stamp else ""
     except (OSError, UnicodeDecodeError) as error:
-        stamp = str(error)
+        stamp = (error.strerror if isinstance(error, OSError) else None) or str(error)
         return None if stamp == known_stamp else _Version(stamp, stamp)
     if stamp == known_stamp:
         return None

@@ -189,7 +189,7 @@ class Supervisor(Collector):
         await self._check_addresses()
         with ExitStack() as stack:
             if self._settings.metrics_listen is not None:
-                with naming("metrics_listen"):
+                with naming(f"metrics_listen: {self._settings.metrics_listen}"):
                     stack.callback(serve(self, self._settings.metrics_listen))
             reading = asyncio.ensure_future(self._read_metrics())
             running = [asyncio.ensure_future(self._run_worker(worker)) for worker in self.workers]

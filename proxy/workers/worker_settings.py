@@ -20,11 +20,6 @@ def check_workers(settings: Settings) -> None:
             raise ConfigError(
                 f"listen: {item.address} would be a different port for each of {settings.workers} workers"
             )
-    if settings.embedded.directory is not None and settings.embedded.listen is None:
-        raise ConfigError(
-            "workers: one worker runs the embedded broker, and the others have to reach it: "
-            "set embedded.listen (--embedded-listen HOST:PORT), or workers = 1"
-        )
 
 
 @dataclass(frozen=True)

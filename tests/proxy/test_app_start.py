@@ -7,12 +7,16 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from proxy.__main__ import _ready
 from proxy.app import App
+from proxy.auth.sources.source import AuthError
+from proxy.settings import naming
 from proxy.settings.model import Settings
+from proxy.traffic_rules.parsing import RulesError
 from tests.cluster.servers import HOST, ROOT
 from tests.ports import free_port
 from tests.proxy.replica import running
@@ -33,11 +37,44 @@ async def test_start_fails_if_one_address_is_in_use(tmp_path: Path) -> None:
         )
         assert done.returncode == 1
         assert f"cannot listen on {taken}: Address already in use" in done.stderr
+        assert "Errno" not in done.stderr
         assert "Traceback" not in done.stderr
         app = App(Settings(listen=[f"{HOST}:0", taken], embedded={"directory": tmp_path}, admin={"listen": "off"}))
         with pytest.raises(OSError, match=f"cannot listen on {taken}"):
             await app.serve(lambda: None, asyncio.Event().wait)
         assert app.addresses == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"auth": {"users": "/absent/users.toml"}}, "auth.users: /absent/users.toml: No such file or directory"),
+        ({"auth": {"plain_acl": "/absent/acl.yml"}}, "auth.plain_acl: /absent/acl.yml: No such file or directory"),
+        ({"auth": {"audit": "/proc/absent/audit"}}, "auth.audit: /proc/absent: No such file or directory"),
+        ({"admin": {"tokens": "/absent/tokens"}}, "admin.tokens: /absent/tokens: No such file or directory"),
+        ({"rules": {"file": "/absent/rules.toml"}}, "rules.file: /absent/rules.toml: No such file or directory"),
+    ],
+)
+async def test_a_start_without_a_file_names_its_setting(tmp_path: Path, settings: dict[str, Any], reason: str) -> None:
+    admin = {"listen": "off", **settings.get("admin", {})}
+    values = {"listen": [f"{HOST}:0"], "embedded": {"directory": tmp_path}, **settings, "admin": admin}
+    with pytest.raises((OSError, AuthError, RulesError)) as caught:
+        await App(Settings(**values)).serve(lambda: None, asyncio.Event().wait)
+    assert naming.reason(caught.value) == reason
+
+
+@pytest.mark.parametrize("key", ["embedded.listen", "metrics_listen"])
+async def test_a_start_on_a_taken_address_names_setting_and_address(tmp_path: Path, key: str) -> None:
+    with socket.socket() as other:
+        other.bind((HOST, 0))
+        other.listen()
+        taken = f"{HOST}:{other.getsockname()[1]}"
+        values: dict[str, Any] = {"listen": [f"{HOST}:0"], "admin": {"listen": "off"}}
+        values["embedded"] = {"directory": tmp_path, **({"listen": taken} if key == "embedded.listen" else {})}
+        app = App(Settings(**values, metrics_listen=taken if key == "metrics_listen" else None))
+        with pytest.raises(OSError, match=f"{key}: {taken}: ") as caught:
+            await app.serve(lambda: None, asyncio.Event().wait)
+    assert "Errno" not in naming.reason(caught.value)
 
 
 async def test_start_without_name_servers_logs_the_missing_ones(

@@ -13,8 +13,9 @@ import anyio.to_thread
 
 from protocol_negotiation.peer import HostPort, socket_address
 from protocol_negotiation.tls import server_context
-from proxy.admin.access import Access, Gatekeeping
+from proxy.admin.access import Access, Gatekeeping, TokenFileError
 from proxy.operations.services import AdminServices
+from proxy.settings.naming import naming
 from proxy.workers.worker_rpc import WorkerRpc
 
 if TYPE_CHECKING:
@@ -33,7 +34,9 @@ class AdminApi:
     ) -> None:
         self.services = services
         self.settings = services.settings
-        self.gatekeeping = Gatekeeping(self.settings, Access(self.settings, users=users), services.audit)
+        with naming("admin.tokens", TokenFileError):
+            access = Access(self.settings, users=users)
+        self.gatekeeping = Gatekeeping(self.settings, access, services.audit)
         if self.settings.files is not None:
             # Report errors before clients are accepted; the server itself starts later.
             server_context(self.settings.files)

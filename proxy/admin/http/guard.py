@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from protocol_negotiation.peer import HostPort
-from proxy.admin.access import BadCredentials, Caller, Gatekeeping, Role
+from proxy.admin.access import BadCredentials, Caller, Gatekeeping, Role, refusal
 from proxy.admin.http import problems
 from proxy.admin.http.problems import Refused, too_many_logins
 from proxy.admin.live.pages import FILES
@@ -142,7 +142,8 @@ class Guard:
             if session is not None:
                 # The token has been withdrawn since.
                 self._gatekeeping.sessions.close(headers)
-            self._refuse("credentials", Refused(401, "the token is unknown", {"WWW-Authenticate": _CHALLENGE_WRONG}))
+            text = refusal(headers["authorization"])
+            self._refuse("credentials", Refused(401, text, {"WWW-Authenticate": _CHALLENGE_WRONG}))
         except TooManyLogins:
             self._refuse("logins", too_many_logins())
         if caller.peer and CALLER_HEADER in headers:

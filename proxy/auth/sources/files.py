@@ -1,5 +1,6 @@
 """Users and policies in files, which are loaded again when they change."""
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable
@@ -36,10 +37,16 @@ class FileSource:
         self._path = path
         self._parse = parse
         self._patterns = patterns
+        # A caller that has changed a file waits for the load which another one has begun.
+        self._refreshing = asyncio.Lock()
         self._stamp, self.directory = self._load()
 
     async def refresh(self) -> bool:
         """Load the files again if they have changed; an unusable version is logged, and the former remains."""
+        async with self._refreshing:
+            return await self._refresh()
+
+    async def _refresh(self) -> bool:
         stamp = await anyio.to_thread.run_sync(self._read_stamp)
         if stamp == self._stamp:
             return self._expire()

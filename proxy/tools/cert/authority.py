@@ -68,7 +68,9 @@ class Authority:
         path = self.directory / f"{_checked(name)}.pem"
         try:
             certificate = x509.load_pem_x509_certificate(path.read_bytes())
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            raise CertificateError(f"{path}: {error.strerror}") from None
+        except ValueError as error:
             raise CertificateError(f"{path} is not a certificate: {error}") from None
         if certificate.issuer != self._certificate.subject:
             raise CertificateError(f"{path} was not issued by {self.certificate_file}")

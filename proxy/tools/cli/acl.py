@@ -51,7 +51,7 @@ def _print(policies: Sequence[PolicyEntry], output: Output) -> None:
         for row in rows:
             output.dump(dict(zip(columns, row, strict=True)))
     else:
-        output.table(columns, rows)
+        output.table([column.upper() for column in columns], rows)
 
 
 async def _explain(options: argparse.Namespace, output: Output) -> int:

@@ -157,7 +157,7 @@ def writing(path: Path) -> Iterator[Writer]:
         return
     unfinished = path.with_name(f".{path.name}.unfinished")
     try:
-        with unfinished.open("wb") as file:
+        with _created(unfinished, path) as file:
             with _compressed(path.suffix, file) as compressed:
                 yield Writer(compressed)
             file.flush()
@@ -165,6 +165,14 @@ def writing(path: Path) -> Iterator[Writer]:
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def _created(unfinished: Path, path: Path) -> BinaryIO:
+    """Open the unfinished file. Raises OSError that names the file which the user knows."""
+    try:
+        return unfinished.open("wb")
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 @contextmanager

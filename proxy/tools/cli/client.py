@@ -34,6 +34,8 @@ _FIRST_MOVE, _LONGEST_MOVE = 0.1, 2.0
 _CLOSE_TIMEOUT = 1.0
 # Content type and major version of a TLS record with an alert (RFC 8446, section 5.1).
 _TLS_ALERT = b"\x15\x03"
+# The beginning of Gantry's remark to a sender whose credentials are missing or wrong.
+_UNAUTHENTICATED = "authentication failed"
 _BUSY = frozenset((ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL))
 
 
@@ -50,11 +52,13 @@ class UsageError(CommandError):
 
 
 class Refused(CommandError):
-    """The server's response code is not SUCCESS."""
+    """The server's response code is not SUCCESS. authenticated: whether the server knows the sender."""
 
     def __init__(self, reply: RemotingCommand) -> None:
         self.code = reply.code
-        super().__init__(reply.remark or f"the server answered code {reply.code}")
+        remark = reply.remark or f"the server answered code {reply.code}"
+        self.authenticated = not remark.startswith(_UNAUTHENTICATED)
+        super().__init__(remark if self.authenticated else f"{remark}; see --access-key and --secret-key-file")
 
 
 class Client:
@@ -190,7 +194,7 @@ class Client:
         try:
             data = (await self.route(_EVERYWHERE)).data["brokerDatas"]
         except Refused as error:
-            if error.code != ResponseCode.NO_PERMISSION:
+            if error.code != ResponseCode.NO_PERMISSION or not error.authenticated:
                 raise
             raise CommandError(
                 f"{error}; the names of all brokers are in the route of {_EVERYWHERE}, for which a user needs Get on"
@@ -215,11 +219,16 @@ def read_target(options: argparse.Namespace) -> tuple[HostPort, Credentials | No
         credentials = read_credentials(options, os.environ.get("GANTRY_ENDPOINT", DEFAULT_ENDPOINT))
     except CredentialsError as error:
         raise UsageError(str(error)) from None
-    try:
-        endpoint = HostPort.parse(options.endpoint)
-    except ValueError:
-        raise UsageError(f"not an endpoint: {options.endpoint!r}; write HOST:PORT") from None
-    return endpoint, credentials
+    return parse_endpoint(options.endpoint), credentials
+
+
+def parse_endpoint(text: str) -> HostPort:
+    """Parse the address of an access point. Raises UsageError."""
+    with suppress(ValueError):
+        endpoint = HostPort.parse(text)
+        if endpoint.host:
+            return endpoint
+    raise UsageError(f"not an endpoint: {text!r}; write HOST:PORT")
 
 
 @asynccontextmanager

@@ -2,6 +2,8 @@
 
 import argparse
 
+import orjson
+
 from proxy.tools.cli.client import UsageError
 from proxy.tools.cli.output import Output
 
@@ -33,7 +35,7 @@ async def run(options: argparse.Namespace) -> int:
         return 0
     origins = sources.origins()
     rows = []
-    for key, value in flat(settings):
+    for key, value in flat(settings, brief=not output.json):
         # One environment variable may hold a whole table, under the table's key.
         origin = origins.get(key) or origins.get(key.partition(".")[0])
         if origin is not None:
@@ -42,5 +44,10 @@ async def run(options: argparse.Namespace) -> int:
         for key, value, origin in rows:
             output.dump({"key": key, "value": value, "origin": origin})
     else:
-        output.table(("SETTING", "VALUE", "ORIGIN"), [(key, str(value), origin) for key, value, origin in rows])
+        output.table(("SETTING", "VALUE", "ORIGIN"), [(key, _text(value), origin) for key, value, origin in rows])
     return 0
+
+
+def _text(value: object) -> str:
+    """Return a text as it is, and other values as TOML and JSON write them."""
+    return value if isinstance(value, str) else orjson.dumps(value).decode()

@@ -8,7 +8,7 @@ from typing import Any
 import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
-from proxy.tools.cli.client import CommandError, UsageError
+from proxy.tools.cli.client import CommandError, UsageError, parse_endpoint
 from proxy.tools.cli.output import Output
 from proxy.tools.credentials import CURRENT, KEYS, profiles_file
 
@@ -107,6 +107,8 @@ def _add(content: tomlkit.TOMLDocument, options: argparse.Namespace) -> None:
         raise UsageError(f"{CURRENT} is no name of a context")
     if not options.name or not options.name.isprintable() or any(map(str.isspace, options.name)):
         raise UsageError("a context's name has no spaces and no control characters")
+    if options.endpoint is not None:
+        parse_endpoint(options.endpoint)
     values = {key: getattr(options, key, None) for key in sorted(KEYS) if key != _HIDDEN}
     table = tomlkit.table()
     for key, value in values.items():

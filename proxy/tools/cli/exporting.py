@@ -21,7 +21,8 @@ _KEPT = (
 
 async def run(options: argparse.Namespace) -> int:
     async with connected(options) as client:
-        topics = _selected(await catalogue.topics(client, system=True), await catalogue.topics(client), options.topics)
+        known = await catalogue.topics(client, system=True)
+        topics = _selected("topic", known, await catalogue.topics(client), options.topics)
         groups = await _groups(client, topics, options)
         with writing(options.output) as writer:
             writer.write({"kind": "gantry-export", "version": VERSION, "created": datetime.now(UTC).isoformat()})
@@ -48,14 +49,14 @@ def _counted(counts: dict[str, int]) -> str:
 
 
 def _selected(
-    known: dict[str, Configurations], usual: dict[str, Configurations], wanted: list[str] | None
+    kind: str, known: dict[str, Configurations], usual: dict[str, Configurations], wanted: list[str] | None
 ) -> dict[str, Configurations]:
     """Return the named items, which may be system's, or all others by default. Raises CommandError."""
     if wanted is None:
         return usual
     for name in wanted:
         if name not in known:
-            raise CommandError(f"there is no {name} to export")
+            raise CommandError(f"there is no {kind} {name} to export")
     return {name: known[name] for name in wanted}
 
 
@@ -71,7 +72,7 @@ async def _groups(
             for (name, item), offsets in zip(usual.items(), rows, strict=True)
             if any(row.key.topic in topics for row in offsets)
         }
-    return _selected(await catalogue.groups(client, system=True), usual, options.groups)
+    return _selected("consumer group", await catalogue.groups(client, system=True), usual, options.groups)
 
 
 def _topic(name: str, configurations: Configurations) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Output: JSON lines for programs; tables and lines for users, in colour on a terminal without NO_COLOR."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
 import orjson
@@ -45,12 +45,15 @@ class Output:
         """Write a line of texts, some with a style."""
         self._console.print(Text.assemble(*parts), soft_wrap=True)
 
-    def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """Write a table; numbers are right-aligned, with thousands separators, fractions with two digits."""
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]], figures: Collection[str] = ()) -> None:
+        """Write a table; numbers are right-aligned, with thousands separators, fractions with two digits.
+
+        figures: further columns that are right-aligned: texts of numbers, such as those with a unit.
+        """
         numeric = {
             index
-            for index in range(len(columns))
-            if rows and all(isinstance(row[index], int | float | None) for row in rows)
+            for index, column in enumerate(columns)
+            if column in figures or (rows and all(isinstance(row[index], int | float | None) for row in rows))
         }
         table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
         for index, column in enumerate(columns):

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from importlib import import_module
 from io import TextIOWrapper
 
-from proxy.tools.cli.client import CommandError
+from proxy.tools.cli.client import CommandError, UsageError
 from proxy.tools.cli.output import printable
 from remoting.errors import RemotingError
 
@@ -50,6 +50,11 @@ def run(options: argparse.Namespace) -> int:
             stream.reconfigure(errors="backslashreplace")
     try:
         return asyncio.run(_wait(command(options)))
+    except UsageError as error:
+        # A line for each mistake, all by the user.
+        for line in str(error).splitlines():
+            _complain(line)
+        return error.status
     except CommandError as error:
         _complain(str(error))
         return error.status

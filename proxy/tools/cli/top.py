@@ -76,9 +76,11 @@ def _show(output: Output, figures: dict[str, Any], url: str) -> None:
     )
     second = figures["second"]
     output.line(("latency  ", "cyan"), f"p50 {_ms(second['p50'])}  p99 {_ms(second['p99'])}")
-    output.table(("PROTOCOL", *_FIGURES.values()), [_rates(name, second[name]) for name in ("remoting", "grpc")])
+    headings = tuple(_FIGURES.values())
+    rows = [_rates(name, second[name]) for name in ("remoting", "grpc")]
+    output.table(("PROTOCOL", *headings), rows, headings)
     if figures["topics"]:
-        output.table(("TOPIC", *_FIGURES.values()), [_rates(row["name"], row) for row in figures["topics"]])
+        output.table(("TOPIC", *headings), [_rates(row["name"], row) for row in figures["topics"]], headings)
     if figures["groups"]:
         output.table(
             ("GROUP", "STATE", "MEMBERS", "LAG", "BEHIND", "CONSUMED/s", "DEAD LETTERS"),
@@ -94,6 +96,7 @@ def _show(output: Output, figures: dict[str, Any], url: str) -> None:
                 )
                 for group in figures["groups"]
             ],
+            ("BEHIND", "CONSUMED/s"),
         )
 
 

@@ -54,7 +54,7 @@ def _print(users: Sequence[UserEntry], output: Output) -> None:
         for row in rows:
             output.dump(dict(zip(columns, row, strict=True)))
     else:
-        output.table(columns, rows)
+        output.table([column.upper() for column in columns], rows)
 
 
 async def _create(store: Store, options: argparse.Namespace, output: Output) -> None:
@@ -81,8 +81,8 @@ async def _create(store: Store, options: argparse.Namespace, output: Output) -> 
 def _read_time(text: str) -> datetime:
     try:
         time = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise UsageError(f"--expires: {error}") from None
+    except ValueError:
+        raise UsageError(f"--expires: not a time: {text!r}; write 2030-01-31T12:00:00Z") from None
     if time.tzinfo is None:
         raise UsageError(f"--expires {text}: name the zone, as in 2030-01-31T12:00:00Z")
     return time

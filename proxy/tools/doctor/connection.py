@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -160,7 +161,9 @@ def reason(error: OSError) -> str:
     """Return the operating system's reason, without numbers and addresses."""
     if error.strerror is None:
         return _UNWORDED.get(type(error), str(error) or type(error).__name__)
-    return error.strerror.lower()
+    # asyncio's own text has the address, and not the reason; errors of name look-ups have negative numbers.
+    text = os.strerror(error.errno) if error.errno is not None and error.errno > 0 else error.strerror
+    return text.lower()
 
 
 def close_reason(error: Exception | None) -> str:

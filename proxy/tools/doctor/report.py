@@ -33,7 +33,13 @@ def line(found: Finding, coloured: bool) -> str:
 def summary(findings: Sequence[Finding]) -> str:
     """Return the last line."""
     counts = {level: sum(found.level is level for found in findings) for level in Level}
-    return f"{counts[Level.OK]} ok, {counts[Level.WARN]} warnings, {counts[Level.FAIL]} failures"
+    return (
+        f"{counts[Level.OK]} ok, {_counted(counts[Level.WARN], 'warning')}, {_counted(counts[Level.FAIL], 'failure')}"
+    )
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun if number == 1 else noun + 's'}"
 
 
 def as_json(endpoint: str, findings: Sequence[Finding]) -> bytes:

@@ -121,6 +121,7 @@ def test_variables_that_kubernetes_sets_for_a_service_named_gantry_are_ignored(l
         ),
         ("log_level = 'loud'", ["log_level: "]),
         ("client_expiry = 120", ["client_expiry: "]),
+        ("[embedded]\ndirectory = 5", ["embedded.directory: Input should be a path, in quotes"]),
         ("metrics_listen = '9090'", ["metrics_listen: ", "'9090'"]),
         ("[limits]\nframe = 16777217", ["limits.frame: "]),
         ("[limits]\nframe = 1\nbuffer = -1", ["limits.frame: ", "limits.buffer: "]),
@@ -149,6 +150,8 @@ def test_error_in_the_file_names_its_key(loaded: Load, toml: str, complaints: li
     [
         ({"CLUSTER__NAMESRV": "a"}, "cluster.namesrv.0"),
         ({"CLUSTER__NONSENSE": "1"}, "cluster.nonsense"),
+        ({"CLUSTERS__NAMESRV": "a:1"}, "clusters.namesrv: there is no such setting"),
+        ({"LIMIT__A__B": "1"}, "limit.a.b: there is no such setting"),
         ({"LISTEN": "x"}, "listen.0.address"),
         ({"CLUSTER": "no json"}, '"cluster"'),
         ({"LIMITS__REQUESTS": "many"}, "limits.requests"),
@@ -158,6 +161,10 @@ def test_error_in_the_environment_names_its_key(loaded: Load, env: dict[str, str
     with pytest.raises(ConfigError) as caught:
         loaded("", env)
     assert key in str(caught.value)
+
+
+def test_variables_of_commands_and_of_kubernetes_are_no_settings(loaded: Load) -> None:
+    loaded("", {"ENDPOINT": "a:1", "PORT_8080_TCP_ADDR": "10.0.0.1", "SERVICE_HOST": "10.0.0.1"})
 
 
 def test_missing_file_is_named(tmp_path: Path) -> None:

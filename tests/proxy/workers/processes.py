@@ -40,10 +40,10 @@ class Process:
     """
 
     def __init__(self, folder: Path, workers: int, admin: str = "off", admin_grpc: str = "off") -> None:
-        self.port, self.metrics, broker = free_port(), free_port(), free_port()
+        self.port, self.metrics = free_port(), free_port()
         self.log = folder / "log"
         words = ["--listen", f"127.0.0.1:{self.port}", "--embedded", str(folder / "store")]
-        words += ["--embedded-listen", f"127.0.0.1:{broker}", "--workers", str(workers)]
+        words += ["--workers", str(workers)]
         environment = {key: value for key, value in os.environ.items() if not key.startswith("GANTRY_")}
         environment |= {
             "GANTRY_METRICS_LISTEN": f"127.0.0.1:{self.metrics}",

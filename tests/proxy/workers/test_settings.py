@@ -19,7 +19,6 @@ def settings(**more: Any) -> Settings:
     [
         ({"listen": "unix:/run/gantry"}, "listen: unix:/run/gantry cannot be shared by 3 workers: listen on TCP"),
         ({"listen": ":8080;127.0.0.1:0"}, "listen: 127.0.0.1:0 would be a different port for each of 3 workers"),
-        ({"embedded": {"directory": "/data"}}, "set embedded.listen"),
     ],
 )
 def test_settings_that_workers_cannot_share_are_rejected(more: dict[str, Any], complaint: str) -> None:
@@ -30,7 +29,7 @@ def test_settings_that_workers_cannot_share_are_rejected(more: dict[str, Any], c
 
 def test_settings_that_workers_can_share_are_accepted() -> None:
     check_workers(settings())
-    check_workers(settings(embedded={"directory": "/data", "listen": ":9876"}))
+    check_workers(settings(cluster={}, embedded={"directory": "/data"}))
 
 
 def test_workers_of_a_cluster_differ_only_in_ports_that_cannot_be_shared() -> None:
@@ -42,8 +41,9 @@ def test_workers_of_a_cluster_differ_only_in_ports_that_cannot_be_shared() -> No
     assert of_worker(settings(admin={"listen": "off"}), 1).admin.listen == "off"
 
 
-def test_first_worker_has_the_embedded_broker_and_the_others_its_socket() -> None:
-    whole = settings(cluster={}, embedded={"directory": "/data", "listen": ":9876"})
+@pytest.mark.parametrize("listen", [":9876", None])
+def test_first_worker_has_the_embedded_broker_and_the_others_its_socket(listen: str | None) -> None:
+    whole = settings(cluster={}, embedded={"directory": "/data", "listen": listen})
     first, second = of_worker(whole, 0), of_worker(whole, 1)
     assert first.embedded.directory == Path("/data")
     assert first.cluster.namesrv == []

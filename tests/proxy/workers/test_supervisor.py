@@ -214,7 +214,7 @@ async def test_metrics_address_in_use_names_the_setting() -> None:
             listen=[f"127.0.0.1:{free_port()}"],
             workers=2,
             cluster={"namesrv": ["127.0.0.1:1"]},
-            metrics_listen=f"127.0.0.1:{other.getsockname()[1]}",
+            metrics_listen=(taken := f"127.0.0.1:{other.getsockname()[1]}"),
         )
-        with pytest.raises(OSError, match=r"^\[Errno \d+\] metrics_listen: Address already in use$"):
+        with pytest.raises(OSError, match=rf"^\[Errno \d+\] metrics_listen: {taken}: Address already in use$"):
             await Supervisor(settings, (sys.executable, "-c", "")).run()

@@ -104,7 +104,7 @@ def test_first_worker_that_cannot_start_is_not_restarted(tmp_path: Path) -> None
     (tmp_path / "store").write_text("a file, no directory")
     options = ["--workers", "2", "--listen", f"127.0.0.1:{free_port()}", "--embedded", str(tmp_path / "store")]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GANTRY_")}
-    command = [sys.executable, "-m", "proxy", "serve", *options, "--embedded-listen", f"127.0.0.1:{free_port()}"]
+    command = [sys.executable, "-m", "proxy", "serve", *options]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=90)
     assert done.returncode == 1
     assert "worker 0 ended with 1 before any worker was ready" in done.stderr

@@ -85,6 +85,28 @@ async def test_users_and_policies_are_managed(tmp_path: Path, store: str, caplog
     assert _SECRET not in str(audit)
 
 
+async def test_a_changed_file_is_in_force_with_the_answer(tmp_path: Path) -> None:
+    settings = _settings(tmp_path, "file")
+    settings["auth"]["reload_interval"] = 3600
+    async with replica(tmp_path, **settings) as on:
+        await on.post("/v1/users", {"name": "carol"})
+        await on.post("/v1/users/carol/policies", {"actions": ["Pub"], "resource": "Topic:orders"})
+        question = {"action": "Pub", "resource": "Topic:orders", "address": "10.1.2.3"}
+        assert (await _decided(on, **question))[0]
+        assert (await on.write.delete("/v1/users/carol")).status_code == 204
+        assert await _decided(on, **question) == (False, "no user carol in users file")
+
+
+async def test_a_wrong_password_is_not_called_a_token(tmp_path: Path) -> None:
+    async with replica(tmp_path, **_settings(tmp_path, "file")) as on:
+        header = {"Authorization": "Basic " + b64encode(b"root:wrong").decode()}
+        for answer in (
+            await on.read.get("/v1/users", headers=header),
+            await on.read.post("/v1/session", json={"user": "root", "token": "wrong"}),
+        ):
+            assert (answer.status_code, answer.json()["detail"]) == (401, "the user or the password is wrong")
+
+
 async def test_users_of_the_file_expire(tmp_path: Path) -> None:
     async with replica(tmp_path, **_settings(tmp_path, "file")) as on:
         await on.post("/v1/users", {"name": "carol", "expires": "2099-01-31T12:00:00+02:00"})

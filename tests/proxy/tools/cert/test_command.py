@@ -71,7 +71,7 @@ def test_revoked_certificates_are_in_the_revocation_list(tmp_path: Path) -> None
         (["--client", "../alice"], "'../alice' cannot be the name of a certificate"),
         (["--client", "ca"], "'ca' cannot be the name of a certificate"),
         (["--host", "bücher.test"], "neither a host name in ASCII nor an IP address"),
-        (["--revoke", "nobody"], "nobody.pem is not a certificate"),
+        (["--revoke", "nobody"], "nobody.pem: No such file or directory\n"),
     ],
 )
 def test_errors_name_the_cause(

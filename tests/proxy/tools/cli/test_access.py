@@ -134,6 +134,8 @@ def test_expiries_are_set_shown_and_removed(file: Path, capsys: pytest.CaptureFi
     status, _, error = gantry(capsys, "users", "update", "alice", "--expires", "2030-01-31", "--file", file)
     assert status != 0
     assert "name the zone" in error
+    status, _, error = gantry(capsys, "users", "update", "alice", "--expires", "tomorrow", "--file", file)
+    assert (status, error) == (2, "gantry: --expires: not a time: 'tomorrow'; write 2030-01-31T12:00:00Z\n")
 
 
 def test_security_tokens_are_set_and_removed(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -137,6 +137,8 @@ def test_top_prints_topics_and_groups_once(served: AdminShell) -> None:
     assert figures["ready"] is True
     assert {"topics", "groups", "second", "clients"} <= figures.keys()
     shown = served.ok("top", "--once").out
+    heading, _, first, *_ = shown.splitlines()[2:]
+    assert len(heading.rstrip()) == len(first.rstrip()), "figures end where their headings end"
     assert "ready" in shown
     assert " kB" in shown or " B" in shown
     assert "_" not in shown.partition("TOPIC")[0]
@@ -221,9 +223,18 @@ def test_settings_are_checked_and_shown_without_a_start(shell: Shell, tmp_path: 
     shown = {row["key"]: row for row in shell.ok("config", "show", "--config", good, "--json").objects}
     assert shown["admin.read_token"]["value"] == "********"
     assert shown["embedded.directory"]["origin"] == "file"
+    shown_text = shell.ok("config", "show", "--config", good).out
+    assert '[{"address":"127.0.0.1:0"}]' in shown_text, "the defaults of a listener are left out"
     assert "limits.memory" in shell.refused("config", "check", "--config", bad, status=2)
     assert "limits.memory" in shell.refused("config", "check", bad, status=2)
     assert "not both" in shell.refused("config", "check", good, "--config", good, status=2)
+
+
+def test_a_check_of_settings_names_every_mistake(shell: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "bad.toml"
+    file.write_text('lisen = "127.0.0.1:0"\n[limits]\nmemory = "many"\n')
+    lines = shell.run("config", "check", file).err.splitlines()
+    assert [line.split(": ")[:2] for line in lines] == [["gantry", "limits.memory"], ["gantry", "lisen"]]
 
 
 @pytest.mark.parametrize("name", ["bash", "zsh", "fish"])

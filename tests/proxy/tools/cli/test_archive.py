@@ -198,9 +198,12 @@ def test_import_of_a_truncated_file_is_refused(shell: Shell, exported: Path, tmp
 
 def test_failed_export_leaves_no_file(shell: Shell, tmp_path: Path) -> None:
     file = tmp_path / "none.jsonl"
-    assert shell.refused("export", "--topics", "nowhere", "-o", file) == "there is no nowhere to export"
+    assert shell.refused("export", "--topics", "nowhere", "-o", file) == "there is no topic nowhere to export"
+    sentence = "there is no consumer group nobody to export"
+    assert shell.refused("export", "--groups", "nobody", "-o", file) == sentence
     assert list(tmp_path.iterdir()) == []
-    assert "No such file" in shell.refused("export", "-o", tmp_path / "no" / "folder.jsonl")
+    absent = tmp_path / "no" / "folder.jsonl"
+    assert shell.refused("export", "-o", absent) == f"{absent}: No such file or directory"
     assert "No such file" in shell.refused("import", file)
 
 

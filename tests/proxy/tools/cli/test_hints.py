@@ -45,3 +45,13 @@ def test_create_without_the_route_of_all_brokers_names_the_permission(guarded: G
     done = Shell(guarded.address).run("topics", "create", "made", *_as("maker-01", "secret-of-maker", tmp_path))
     assert done.status == 1
     assert "needs Get on Topic:SELF_TEST_TOPIC" in done.err
+
+
+@pytest.mark.parametrize("command", [("topics",), ("send", "made", "x")])
+def test_missing_and_wrong_credentials_name_the_options(
+    guarded: Gantry, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    for credentials in ((), _as("root-01", "another-secret", tmp_path)):
+        assert Shell(guarded.address).refused(*command, *credentials) == (
+            "authentication failed: this listener needs valid credentials; see --access-key and --secret-key-file"
+        )

@@ -124,6 +124,8 @@ def test_endpoint_flag_overrides_the_environment(shell: Shell) -> None:
     ("words", "sentence"),
     [
         (("topics", "--endpoint", "nowhere"), "not an endpoint: 'nowhere'; write HOST:PORT"),
+        (("topics", "--endpoint", ":8080"), "not an endpoint: ':8080'; write HOST:PORT"),
+        (("context", "add", "far", "--endpoint", "nowhere"), "not an endpoint: 'nowhere'; write HOST:PORT"),
         (("topics", "create", "other-\udcff"), "not UTF-8: 'other-\\udcff'"),
         (("topics", "--ca", "/no/such/file"), "/no/such/file holds no certificates that can be read: "),
     ],

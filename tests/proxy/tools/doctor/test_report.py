@@ -11,6 +11,7 @@ import pytest
 
 from proxy.__main__ import main
 from proxy.tools.doctor import report
+from proxy.tools.doctor.connection import reason
 from proxy.tools.doctor.findings import CATALOGUE, Finding, Level, finding
 from tests.ports import free_port
 from tests.proxy.tools.doctor.servers import replica
@@ -108,6 +109,14 @@ def test_invalid_endpoint_of_the_variable_is_refused(
     monkeypatch.setenv("GANTRY_ENDPOINT", "unix:/run/gantry.sock")
     assert main(["doctor"]) == 2
     assert capfd.readouterr().err == "gantry: needs a host and a port: 'unix:/run/gantry.sock'\n"
+
+
+def test_the_summary_counts_in_words() -> None:
+    assert report.summary([finding("tcp.refused", address="a:1", error="e")]) == "0 ok, 0 warnings, 1 failure"
+
+
+def test_a_refused_connection_has_the_reason_without_the_address() -> None:
+    assert reason(ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 1)")) == "connection refused"
 
 
 @pytest.mark.anyio
