@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import socket
+from contextlib import ExitStack
 
 import pytest
 
@@ -221,13 +222,13 @@ async def test_clients_of_a_thousand_groups_that_close_do_not_stall(replica: Gan
     """100 remoting clients with 1,000 producer groups each, whose connections close at once."""
 
     def attack() -> None:
-        connections = [socket.create_connection((HOST, replica.port), timeout=10) for _ in range(100)]
-        for number, connection in enumerate(connections):
-            groups = [f"group-{number}-{group}" for group in range(1000)]
-            connection.sendall(frame(RequestCode.HEART_BEAT, body=heartbeat(f"client-{number}", {}, groups)))
-            assert connection.recv(4096)
-        for connection in connections:
-            connection.close()
+        with ExitStack() as connections:
+            for number in range(100):
+                connection = socket.create_connection((HOST, replica.port), timeout=10)
+                connections.enter_context(connection)
+                groups = [f"group-{number}-{group}" for group in range(1000)]
+                connection.sendall(frame(RequestCode.HEART_BEAT, body=heartbeat(f"client-{number}", {}, groups)))
+                assert connection.recv(4096)
 
     async with observed(replica.address, replica.pid, unique("good")) as observation:
         await asyncio.to_thread(attack)
@@ -242,14 +243,13 @@ async def test_grpc_producers_of_a_thousand_topics_that_close_do_not_stall(repli
     command = message(pb.TelemetryCommand(settings=settings).SerializeToString())
 
     def attack() -> None:
-        clients = [RawClient(replica.port) for _ in range(2)]
-        for number, client in enumerate(clients):
-            for stream in range(1, 200, 2):
-                name = ("x-mq-client-id", f"producer-{number}-{stream}")
-                client.blast(client.headers(stream, client.request(_SERVICE + "Telemetry", name, *_HEADERS)))
-                client.upload(stream, command, end=False)
-        for client in clients:
-            client.__exit__()
+        with ExitStack() as connections:
+            for number in range(2):
+                client = connections.enter_context(RawClient(replica.port))
+                for stream in range(1, 200, 2):
+                    name = ("x-mq-client-id", f"producer-{number}-{stream}")
+                    client.blast(client.headers(stream, client.request(_SERVICE + "Telemetry", name, *_HEADERS)))
+                    client.upload(stream, command, end=False)
 
     async with observed(replica.address, replica.pid, unique("good")) as observation:
         await asyncio.to_thread(attack)
