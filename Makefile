@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PEERS := $(PYTHON) tests/peers/peers
 BACKEND ?= cluster
 # Processes of `make test` and `make unit`. Most tests wait for servers and timers, so more than there are cores.
-JOBS ?= 6
+JOBS ?= 5
 PARALLEL := --numprocesses $(JOBS) --dist loadscope --no-loadscope-reorder
 SOAK_SECONDS ?= 1800
 RUN_DIR ?= build/demo
@@ -52,10 +52,11 @@ compile: install
 pure: install
 	$(BIN)/python hatch_build.py --clean
 
-# A compiled wheel, and the tests of the compiled rooms on its modules, in a copy of the sources; also .ci/run with
-# CI_COMPILED=1.
+# A compiled wheel, and the tests of the compiled rooms on its modules, in a copy of the sources; the build of the
+# compiled image; also .ci/run with CI_COMPILED=1.
 compiled-test: install
 	$(BIN)/python -m tests.compiled.run
+	GANTRY_PURE=0 $(BIN)/python -m pytest -q tests/deploy/test_container.py
 
 # Counted instructions per message of the hot paths, against their bounds; needs valgrind.
 instructions: install
