@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from proxy.core.context import Context
+from proxy.core.long_poll import end_poll
 from remoting.codes import GO_AWAY_VERSION, RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import GoAway, InvalidRequest, NotPermitted, Overloaded, UnsupportedRequest
@@ -89,8 +90,8 @@ class Drain:
         """Reject requests from now on, and end the long polls."""
         self.announced = self.draining = True
         for reply, context in list(self.polls.items()):
-            if not reply.done() and _may_end_poll(context):
-                reply.set_exception(GoAway(_REMARK))
+            if _may_end_poll(context):
+                end_poll(reply, GoAway(_REMARK))
 
     def stop(self) -> None:
         """Serve all requests again."""

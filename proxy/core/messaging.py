@@ -24,6 +24,7 @@ from proxy.core.creation_quota import CreationQuota
 from proxy.core.empty_poll import UNREAD
 from proxy.core.events import Observer, publish
 from proxy.core.events.request import of_request
+from proxy.core.long_poll import end_poll
 from proxy.core.poll_turns import BrokerPollTurns
 from proxy.core.signing import Signer
 from proxy.core.upstream_shares import UpstreamShares
@@ -167,8 +168,8 @@ class Messaging:
         for context in list(self.in_flight):
             if context.broker == broker and context.code in _POPS and not context.channel.supports_go_away:
                 for reply, poll in list(context.channel.session.polls.items()):
-                    if poll is context and not reply.done() and not isinstance(reply, asyncio.Task):
-                        reply.set_exception(GoAway(f"the broker {broker} does not answer"))
+                    if poll is context:
+                        end_poll(reply, GoAway(f"the broker {broker} does not answer"))
 
     def _serve(self, context: Context) -> Awaitable[RemotingCommand] | None:
         return self._handlers.get(context.code, self._forward)(self, context)

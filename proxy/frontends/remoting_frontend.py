@@ -19,6 +19,7 @@ from proxy.core import connections, membership
 from proxy.core.connections import ConnectionListener
 from proxy.core.context import Context
 from proxy.core.empty_poll import empty_poll
+from proxy.core.long_poll import end_poll
 from proxy.core.messaging import Entrance, Messaging
 from proxy.core.principal import Principal
 from proxy.core.remoting_channel import BrokerChannel, RemotingChannel
@@ -167,9 +168,7 @@ class RemotingFrontend:
         await membership.leave(self._core, channel)
 
     async def run(self) -> None:
-        """Close connections that are idle or dripping, end the long polls of those that stay full, and remove members
-        without heartbeats, until cancelled.
-        """
+        """Close idle and dripping connections, end polls of full ones, and remove silent members, until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             idle_timeout = self._core.settings.limits.idle_timeout
@@ -274,15 +273,9 @@ def _make_room(channel: RemotingChannel) -> None:
 def _end_polls(channel: RemotingChannel, reason: str) -> int:
     """Answer the long polls of a connection with "no message found"; return their number."""
     ended = 0
-    for poll, request in list(channel.session.polls.items()):
-        if isinstance(poll, asyncio.Task):
-            # A task's result cannot be set.
-            poll.cancel()
-            ended += 1
-        elif not poll.done():
-            context = cast(Context, request)
-            poll.set_result(empty_poll(context.known_spec, context.fields, reason))
-            ended += 1
+    for reply, request in list(channel.session.polls.items()):
+        context = cast(Context, request)
+        ended += end_poll(reply, empty_poll(context.known_spec, context.fields, reason))
     return ended
 
 

@@ -1,6 +1,5 @@
 """Revocation: ends polls, memberships and telemetry streams of senders without permission or with expired tokens."""
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
@@ -11,6 +10,7 @@ from proxy.auth.authority import Authority
 from proxy.auth.resources import permissions
 from proxy.core.channel import Channel
 from proxy.core.context import Context
+from proxy.core.long_poll import end_poll
 from proxy.core.messaging import Messaging
 from proxy.core.principal import OWN, Principal
 from proxy.core.remoting_channel import RemotingChannel
@@ -141,10 +141,6 @@ def _end_poll(context: Context, error: RemotingError) -> int:
     """Fail the reply to a long poll; return the number of replies."""
     ended = 0
     for reply, poll in list(context.channel.session.polls.items()):
-        if poll is context and not reply.done():
-            ended += 1
-            if isinstance(reply, asyncio.Task):
-                reply.cancel()
-            else:
-                reply.set_exception(error)
+        if poll is context:
+            ended += end_poll(reply, error)
     return ended

@@ -24,6 +24,7 @@ import anyio
 from proxy.core.channel import Channel
 from proxy.core.checks import Budget
 from proxy.core.context import Context
+from proxy.core.long_poll import end_poll
 from proxy.overload.ceiling import Ceiling, ceiling
 from proxy.overload.holders import LEAST, Connection, Holder, Holders, ranked
 from proxy.overload.process_memory import ProcessMemory
@@ -395,14 +396,8 @@ class Overload:
 
 def end_polls(channel: Channel) -> int:
     """Answer the long polls of a channel with a retryable error; return their number."""
-    polls = list(channel.session.polls)
-    for poll in polls:
-        if isinstance(poll, asyncio.Task):
-            # It still waits for a route, and a task's result cannot be set.
-            poll.cancel()
-        elif not poll.done():
-            poll.set_exception(Overloaded("too many requests are in flight; try again later"))
-    return len(polls)
+    error = Overloaded("too many requests are in flight; try again later")
+    return sum(end_poll(poll, error) for poll in list(channel.session.polls))
 
 
 def _until(goal: float, holders: Iterable[Holder]) -> list[Holder]:
