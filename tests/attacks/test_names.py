@@ -18,7 +18,6 @@ from tests.ports import free_port
 
 pytestmark = pytest.mark.anyio
 
-_COMPLETE = pytest.mark.complete
 _REQUESTS = 1000
 # Requests of the attacker in flight.
 _PARALLEL = 50

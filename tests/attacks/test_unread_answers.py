@@ -74,7 +74,7 @@ async def test_an_answer_to_a_pull_is_bounded(replica: Gantry) -> None:
             "exp": "*",
         }
         assert len((await attacker.ask(RequestCode.POP_MESSAGE, pop)).body) <= _MAX_ANSWER
-    observation.check(growth=128)
+    observation.check(growth=96)
 
 
 @pytest.mark.complete
@@ -130,7 +130,7 @@ async def test_receives_on_hundreds_of_streams_take_bounded_memory(replica: Gant
 
     async with observed(replica.address, replica.pid, unique("good")) as observation:
         await asyncio.to_thread(attack)
-    observation.check(growth=128)
+    observation.check(growth=96)
 
 
 async def test_unread_notifications_take_bounded_memory(replica: Gantry) -> None:
