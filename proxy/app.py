@@ -354,8 +354,7 @@ class App:
         if self.tracing is not None:
             stack.push_async_callback(anyio.to_thread.run_sync, self.tracing.close)
         if self.settings.metrics_listen is not None:
-            with naming(f"metrics_listen: {self.settings.metrics_listen}"):
-                stack.callback(prometheus.serve(self.metrics, self.settings.metrics_listen))
+            stack.callback(prometheus.serve(self.metrics, self.settings.metrics_listen))
         stack.callback(self.backend.close)
         stack.callback(self.rules.connections.close)
         await self.backend.start()

@@ -38,14 +38,12 @@ class TokenFileError(OSError):
     """The token file is not usable; the message names file and line, never a token."""
 
 
-def refusal(authorization: str) -> str:
-    """Return the text for bad credentials in a header; it does not say whether the user or the secret is wrong."""
-    scheme = authorization.partition(" ")[0].lower()
-    return "the user or the password is wrong" if scheme == "basic" else "the token is unknown"
-
-
 class BadCredentials(Exception):
-    """An unknown token."""
+    """A header with an unknown token, or with a wrong user or password, which the text does not tell apart."""
+
+    def __init__(self, authorization: str) -> None:
+        scheme = authorization.partition(" ")[0].lower()
+        super().__init__("the user or the password is wrong" if scheme == "basic" else "the token is unknown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +101,7 @@ class Access:
     def caller(self, address: str, headers: Mapping[str, str], subject: str | None) -> Caller:
         """Return the caller of a request, by its headers and the subject of its client certificate.
 
-        Raises BadCredentials for an unknown token, even if callers without a token have a role, and TooManyLogins.
+        Raises BadCredentials, even if callers without a token have a role, and TooManyLogins.
         """
         if "authorization" in headers:
             key = self._key(headers["authorization"])
@@ -111,7 +109,7 @@ class Access:
                 return Caller(key.name, key.role, address, key.peer)
             user = None if self._users is None else self._users(headers["authorization"], address)
             if user is None:
-                raise BadCredentials
+                raise BadCredentials(headers["authorization"])
             return Caller(user[0], Role[user[1].upper()], address)
         anonymous = _anonymous(self._settings, address, headers)
         if subject is not None:

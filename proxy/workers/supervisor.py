@@ -26,7 +26,6 @@ from proxy.observability.metrics.family import Family, Snapshot
 from proxy.observability.metrics.series_aggregator import SeriesAggregator
 from proxy.observability.metrics.snapshot import decode
 from proxy.settings.model import Settings
-from proxy.settings.naming import naming
 from proxy.workers.control import Frames
 from proxy.workers.frames import Frame, Kind
 
@@ -189,8 +188,7 @@ class Supervisor(Collector):
         await self._check_addresses()
         with ExitStack() as stack:
             if self._settings.metrics_listen is not None:
-                with naming(f"metrics_listen: {self._settings.metrics_listen}"):
-                    stack.callback(serve(self, self._settings.metrics_listen))
+                stack.callback(serve(self, self._settings.metrics_listen))
             reading = asyncio.ensure_future(self._read_metrics())
             running = [asyncio.ensure_future(self._run_worker(worker)) for worker in self.workers]
             await self._stop.wait()

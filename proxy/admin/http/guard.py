@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from protocol_negotiation.peer import HostPort
-from proxy.admin.access import BadCredentials, Caller, Gatekeeping, Role, refusal
+from proxy.admin.access import BadCredentials, Caller, Gatekeeping, Role
 from proxy.admin.http import problems
 from proxy.admin.http.problems import Refused, too_many_logins
 from proxy.admin.live.pages import FILES
@@ -138,12 +138,11 @@ class Guard:
             headers = {**headers, "authorization": session.authorization}
         try:
             caller = self._gatekeeping.access.caller(client[0] if client else "", headers, subject)
-        except BadCredentials:
+        except BadCredentials as error:
             if session is not None:
                 # The token has been withdrawn since.
                 self._gatekeeping.sessions.close(headers)
-            text = refusal(headers["authorization"])
-            self._refuse("credentials", Refused(401, text, {"WWW-Authenticate": _CHALLENGE_WRONG}))
+            self._refuse("credentials", Refused(401, str(error), {"WWW-Authenticate": _CHALLENGE_WRONG}))
         except TooManyLogins:
             self._refuse("logins", too_many_logins())
         if caller.peer and CALLER_HEADER in headers:

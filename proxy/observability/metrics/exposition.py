@@ -11,6 +11,7 @@ from prometheus_client.samples import Exemplar
 
 from protocol_negotiation.peer import HostPort
 from proxy.observability.metrics.family import Distribution, Family, Kind, Labels, Samples
+from proxy.settings.naming import naming
 
 # Prefix of the metrics of RIP-46, which also have RIP-46's constant labels.
 _RIP46 = "rocketmq_"
@@ -80,13 +81,14 @@ def _exemplar(value: Distribution, bucket: int) -> Exemplar | None:
 def serve(collector: Collector, address: str) -> Callable[[], None]:
     """Serve the metrics over HTTP in a separate thread and return a function that stops it.
 
-    Raises OSError if the address cannot be bound.
+    Raises OSError, which names the setting, if the address cannot be bound.
     """
     listen = HostPort.parse(address)
     registry = CollectorRegistry()
     registry.register(collector)
     host = listen.host or "0.0.0.0"  # noqa: S104  # as the settings say
-    server, thread = start_http_server(listen.port, host, registry)
+    with naming(f"metrics_listen: {address}"):
+        server, thread = start_http_server(listen.port, host, registry)
 
     def stop() -> None:
         server.shutdown()

@@ -47,11 +47,7 @@ def _print(policies: Sequence[PolicyEntry], output: Output) -> None:
         )
         for policy in policies
     ]
-    if output.json:
-        for row in rows:
-            output.dump(dict(zip(columns, row, strict=True)))
-    else:
-        output.table([column.upper() for column in columns], rows)
+    output.entries(columns, rows)
 
 
 async def _explain(options: argparse.Namespace, output: Output) -> int:

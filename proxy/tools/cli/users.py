@@ -50,11 +50,7 @@ def _print(users: Sequence[UserEntry], output: Output) -> None:
         )
         for user in users
     ]
-    if output.json:
-        for row in rows:
-            output.dump(dict(zip(columns, row, strict=True)))
-    else:
-        output.table([column.upper() for column in columns], rows)
+    output.entries(columns, rows)
 
 
 async def _create(store: Store, options: argparse.Namespace, output: Output) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import Field
 
-from proxy.admin.access import BadCredentials, Caller, Gatekeeping, refusal
+from proxy.admin.access import BadCredentials, Caller, Gatekeeping
 from proxy.admin.http.problems import Refused, too_many_logins
 from proxy.admin.http.routes.common import Operations, Route
 from proxy.admin.sessions import Session, set_cookie
@@ -65,9 +65,9 @@ async def log_in(request: Request, response: Response, gate: Gate, _: Operations
     address = request.client.host if request.client is not None else ""
     try:
         caller = gate.access.caller(address, {"authorization": authorization}, None)
-    except BadCredentials:
+    except BadCredentials as error:
         gate.refusals["credentials"] += 1
-        raise Refused(401, refusal(authorization)) from None
+        raise Refused(401, str(error)) from None
     except TooManyLogins:
         gate.refusals["logins"] += 1
         raise too_many_logins() from None
