@@ -23,8 +23,9 @@ class Group:
 
 # By the beginning of a file's path. Tests before real brokers are few groups: more than a few Java servers at a time
 # would starve everything else.
-_SERVERS = {
-    "tests/cluster/test_ac": "servers with users",
+_GROUPS = {
+    "tests/cluster/test_acl": "servers with users",
+    "tests/cluster/test_access": "servers with users",
     "tests/faults/": "failing servers",
     "tests/cluster/": "servers",
     "tests/analytics/": "spark",
@@ -54,7 +55,7 @@ _EMBEDDED = re.compile(r"\bembedded-(in-process|socket)\b")
 def group(nodeid: str) -> Group:
     """Return the group of a test by its node id, such as `tests/cluster/test_send.py::test_send[cluster]`."""
     file = nodeid.partition("::")[0]
-    for path, name in _SERVERS.items():
+    for path, name in _GROUPS.items():
         if file.startswith(path):
             embedded = _EMBEDDED.search(nodeid)
             own = f"{file.rpartition('/')[0]} {embedded[0]}" if embedded else name

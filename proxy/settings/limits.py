@@ -42,8 +42,8 @@ class LimitSettings(SettingsTable):
     waiting: int = Field(
         4096,
         gt=0,
-        description="in-flight long polls per connection before reads pause; after 5 s, they are answered with"
-        " 'no message found'",
+        description="in-flight long polls per connection before reads pause; after 5 to 10 s, they are answered"
+        " with 'no message found'",
     )
     request_bytes: int = Field(
         32 * 2**20, gt=0, description="memory of in-flight requests per connection in bytes before reads pause"

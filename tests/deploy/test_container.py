@@ -160,13 +160,13 @@ def _copy(source: Path, to: Path, name: str) -> None:
         shutil.copy(source, target)
 
 
-def test_build_fails_without_the_compiled_modules() -> None:
+def test_build_requires_the_compiled_modules() -> None:
     assert any(name == "RUN" and "GANTRY_PURE=0" in words for name, words in BUILD)
 
 
 # The build compiles, which takes minutes on a busy machine.
 @pytest.mark.timeout(900)
-def test_built_image_has_the_commands(built: Path) -> None:
+def test_version_says_how_the_image_was_built(built: Path) -> None:
     said = run(built / "opt/gantry/bin/gantry", "--version")
     assert ("compiled" if _COMPILES else "pure") in said
 
