@@ -221,7 +221,12 @@ def command_parser() -> argparse.ArgumentParser:
     parser = COMMAND_PARSER(prog="gantry", description="One access point for every RocketMQ client.")
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(dest="command", required=True, parser_class=COMMAND_PARSER)
-    serve = commands.add_parser("serve", help="serve clients until SIGTERM")
+    serve = commands.add_parser(
+        "serve",
+        help="serve clients until SIGTERM",
+        description="Serve clients until SIGTERM, before a cluster (--namesrv) or with an embedded broker (--embedded)."
+        " Options override $GANTRY_ variables, and these the file of --config.",
+    )
     serve.add_argument(
         "--listen", action="append", metavar="HOST:PORT", help="address for clients; may be repeated (default :8080)"
     )
@@ -232,7 +237,12 @@ def command_parser() -> argparse.ArgumentParser:
     serve.add_argument(
         "--embedded", type=Path, metavar="DIR", help="data directory of an embedded broker, instead of a cluster"
     )
-    demo = commands.add_parser("demo", help="serve an embedded broker with sample topics, and print sample code")
+    demo = commands.add_parser(
+        "demo",
+        help="serve an embedded broker with sample topics, and print sample code",
+        description="Serve an embedded broker with sample topics, and print code for each client to paste. Ends with "
+        "SIGTERM or Ctrl-C; the data remain in its directory.",
+    )
     demo.add_argument(
         "--listen",
         action="append",

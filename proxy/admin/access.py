@@ -5,7 +5,7 @@ import hmac
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from ipaddress import ip_address
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from proxy.admin.sessions import Sessions
 from proxy.operations.audit import Audit
+from proxy.operations.token_file import TokenFileError, read_tokens
 from proxy.settings.admin import AdminSettings
 
 _log = logging.getLogger("gantry.admin")
@@ -32,10 +33,6 @@ class Role(IntEnum):
     NONE = 0
     READ = 1
     WRITE = 2
-
-
-class TokenFileError(OSError):
-    """The token file is not usable; the message names file and line, never a token."""
 
 
 class BadCredentials(Exception):
@@ -185,23 +182,7 @@ def _stamp(file: Path | None) -> tuple[int, int, int] | None:
 def _read(file: Path | None) -> list[_Key]:
     if file is None:
         return []
-    try:
-        lines = file.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise TokenFileError(f"{file}: {getattr(error, 'strerror', None) or 'not text'}") from None
-    return list(_keys(file, lines))
-
-
-def _keys(file: Path, lines: Iterable[str]) -> Iterable[_Key]:
-    for number, line in enumerate(lines, 1):
-        words = line.split()
-        if not words or words[0].startswith("#"):
-            continue
-        if len(words) != 3 or words[0] not in ("read", "write") or len(words[2]) < 16:
-            raise TokenFileError(
-                f"{file}, line {number}: needs read or write, a name, and a token of at least 16 characters"
-            )
-        yield _Key(Role[words[0].upper()], words[1], _digest(words[2]))
+    return [_Key(Role[permission.upper()], name, _digest(token)) for permission, name, token in read_tokens(file)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,14 +99,15 @@ def current_profile() -> Profile | None:
     """
     if not profiles_file().exists():
         return None
-    name = _profiles().get(CURRENT)
+    name = read_profiles().get(CURRENT)
     if not isinstance(name, str):
         return None
     values = _profile(name).values
     return Profile({key: value for key, value in values.items() if not os.environ.get(_VARIABLES.get(key, ""))})
 
 
-def _profiles() -> dict[str, Any]:
+def read_profiles() -> dict[str, Any]:
+    """Return the content of the profiles file. Raises CredentialsError."""
     file = profiles_file()
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
@@ -118,7 +119,7 @@ def _profiles() -> dict[str, Any]:
 
 def _profile(name: str) -> Profile:
     file = profiles_file()
-    profile = _profiles().get(name)
+    profile = read_profiles().get(name)
     if not isinstance(profile, dict):
         raise CredentialsError(f"{file} has no profile {name}")
     unknown = sorted(profile.keys() - KEYS)

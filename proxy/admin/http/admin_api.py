@@ -13,8 +13,9 @@ import anyio.to_thread
 
 from protocol_negotiation.peer import HostPort, socket_address
 from protocol_negotiation.tls import server_context
-from proxy.admin.access import Access, Gatekeeping, TokenFileError
+from proxy.admin.access import Access, Gatekeeping
 from proxy.operations.services import AdminServices
+from proxy.operations.token_file import TokenFileError
 from proxy.settings.naming import naming
 from proxy.workers.worker_rpc import WorkerRpc
 
@@ -39,7 +40,8 @@ class AdminApi:
         self.gatekeeping = Gatekeeping(self.settings, access, services.audit)
         if self.settings.files is not None:
             # Report errors before clients are accepted; the server itself starts later.
-            server_context(self.settings.files)
+            with naming("admin"):
+                server_context(self.settings.files)
         self._sockets: list[socket.socket] = []
         self._server: Server | None = None
         self._closing = False

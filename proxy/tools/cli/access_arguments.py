@@ -4,6 +4,8 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
+from proxy.tools.cli import arguments
+
 FILE_VARIABLE = "GANTRY_AUTH__USERS"
 KEY_VARIABLE, KEY_FILE_VARIABLE = "GANTRY_AUTH__USERS_KEY", "GANTRY_AUTH__USERS_KEY_FILE"
 
@@ -110,6 +112,11 @@ def _update_user(command: argparse.ArgumentParser) -> None:
     command.add_argument("--enabled", action=argparse.BooleanOptionalAction, help="accept the user's requests, or not")
 
 
+def _delete_user(command: argparse.ArgumentParser) -> None:
+    _name(command)
+    arguments.add_confirmation(command)
+
+
 def _subject(command: argparse.ArgumentParser) -> None:
     command.add_argument("subject", nargs="?", metavar="NAME", help=f"{_SUBJECT} (default: all)")
 
@@ -158,7 +165,12 @@ USER_ACTIONS: Actions = (
         "Change a user. Example: gantry users update alice --role super --endpoint gantry:8080 --access-key admin",
         _update_user,
     ),
-    ("delete", "delete a user or a group", "Delete a user or a group with its policies.", _name),
+    (
+        "delete",
+        "delete a user or a group",
+        "Delete a user or a group with its policies. Asks for confirmation. Example: gantry users delete alice --yes",
+        _delete_user,
+    ),
     ("disable", "disable a user", "Reject a user's requests.", _user),
     ("enable", "enable a user", "Accept a disabled user's requests again.", _user),
 )

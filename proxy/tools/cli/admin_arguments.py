@@ -120,7 +120,7 @@ def _resend_dead_letters(command: argparse.ArgumentParser) -> None:
 
 def _purge(command: argparse.ArgumentParser) -> None:
     _group(command)
-    command.add_argument("--yes", action="store_true", help="do not ask; required without a terminal")
+    arguments.add_confirmation(command)
 
 
 def _trace(command: argparse.ArgumentParser) -> None:
@@ -250,8 +250,8 @@ CONFIG_ACTIONS: Actions = (
     (
         "check",
         "check the settings without starting",
-        "Check a settings file and $GANTRY_ variables without starting a server. Exit status: 0 valid, 2 not valid. "
-        "Example: gantry config check gantry.toml",
+        "Check a settings file, $GANTRY_ variables and the files that the settings name, without starting a server. "
+        "Exit status: 0 valid, 2 not valid. Example: gantry config check gantry.toml",
         _check_config,
     ),
     (

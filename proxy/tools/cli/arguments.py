@@ -1,8 +1,11 @@
-"""Parsers of arguments: durations, sizes, rates, times, filters. Each raises ArgumentTypeError for invalid text."""
+"""Parsers of arguments: durations, sizes, rates, times, filters. Each raises ArgumentTypeError for invalid text.
+
+Also options that several commands have.
+"""
 
 import re
 import time
-from argparse import ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -14,6 +17,11 @@ _BYTES = {"": 1, "b": 1, "k": 1024, "kb": 1000, "kib": 1024, "m": 1024**2, "mb":
 _MILLISECONDS = re.compile(r"\d{13}")
 
 EARLIEST, LATEST = "earliest", "latest"
+
+
+def add_confirmation(command: ArgumentParser) -> None:
+    """Add the option of commands that delete something."""
+    command.add_argument("--yes", action="store_true", help="do not ask; required without a terminal")
 
 
 def duration(text: str) -> float:

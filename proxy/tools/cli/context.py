@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import tomlkit
-from tomlkit.exceptions import TOMLKitError
 
 from proxy.tools.cli.client import CommandError, UsageError, parse_endpoint
 from proxy.tools.cli.output import Output
-from proxy.tools.credentials import CURRENT, KEYS, profiles_file
+from proxy.tools.credentials import CURRENT, KEYS, CredentialsError, profiles_file, read_profiles
 
 _HIDDEN = "token"
 # Results of the actions that write.
@@ -45,12 +44,14 @@ async def run(options: argparse.Namespace) -> int:
 
 
 def _read(file: Path) -> tomlkit.TOMLDocument:
-    try:
-        return tomlkit.parse(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not file.exists():
         return tomlkit.document()
-    except (TOMLKitError, UnicodeDecodeError) as error:
-        raise CommandError(f"{file}: {error}") from None
+    try:
+        # The same errors as of the other commands, which do not need the comments and the order of the file.
+        read_profiles()
+    except CredentialsError as error:
+        raise UsageError(str(error)) from None
+    return tomlkit.parse(file.read_text(encoding="utf-8"))
 
 
 def _write(file: Path, content: tomlkit.TOMLDocument) -> None:
@@ -99,7 +100,8 @@ def _show(name: str, values: dict[str, Any], output: Output) -> None:
         output.dump({"context": name, **shown})
         return
     for key, value in shown.items():
-        output.line((f"{key:<16}", "dim"), str(value))
+        text = "yes" if value is True else str(value)
+        output.line((f"{key:<16}", "dim"), text)
 
 
 def _add(content: tomlkit.TOMLDocument, options: argparse.Namespace) -> None:

@@ -64,15 +64,21 @@ class _Intermixed(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]  # argparse's overloads differ in the type of a namespace
         self, args: list[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Do as ArgumentParser.parse_known_args does."""
-        # argparse cannot intermix the arguments of a command with subcommands.
-        if self._inside or self._subparsers is not None:
+        """Do as ArgumentParser.parse_known_args does; report unknown arguments with this command's usage."""
+        if self._inside:
             return super().parse_known_args(args, namespace)
-        self._inside = True
-        try:
-            return self.parse_known_intermixed_args(args, namespace)
-        finally:
-            self._inside = False
+        # argparse cannot intermix the arguments of a command with subcommands.
+        if self._subparsers is not None:
+            options, unknown = super().parse_known_args(args, namespace)
+        else:
+            self._inside = True
+            try:
+                options, unknown = self.parse_known_intermixed_args(args, namespace)
+            finally:
+                self._inside = False
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return options, unknown
 
     # parse_known_intermixed_args calls parse_known_args.
     _inside = False
@@ -290,11 +296,7 @@ def _update_topic(command: argparse.ArgumentParser) -> None:
 
 def _delete_topic(command: argparse.ArgumentParser) -> None:
     _topic_name(command)
-    _confirmed(command)
-
-
-def _confirmed(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--yes", action="store_true", help="do not ask; required without a terminal")
+    arguments.add_confirmation(command)
 
 
 def _all_groups(command: argparse.ArgumentParser) -> None:
@@ -323,7 +325,7 @@ def _group_configuration(command: argparse.ArgumentParser) -> None:
 
 def _delete_group(command: argparse.ArgumentParser) -> None:
     _group_name(command)
-    _confirmed(command)
+    arguments.add_confirmation(command)
 
 
 def _reset_group(command: argparse.ArgumentParser) -> None:

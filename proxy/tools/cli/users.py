@@ -10,6 +10,7 @@ from proxy.auth.policy import Role
 from proxy.auth.stores.store import GROUP_PREFIX, NewUser, Store, UserChange, UserEntry
 from proxy.tools.cli.access_stores import opened, users_file
 from proxy.tools.cli.client import CommandError, UsageError
+from proxy.tools.cli.confirmation import confirm
 from proxy.tools.cli.output import Output
 
 
@@ -29,6 +30,7 @@ async def run(options: argparse.Namespace) -> int:
         elif action == "create":
             await _create(store, options, output)
         elif action == "delete":
+            confirm(options, f"delete {_kind(options.name)} {options.name} with its policies?")
             await store.delete(options.name)
             output.done(_kind(options.name), options.name, "deleted")
         else:

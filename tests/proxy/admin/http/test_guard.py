@@ -15,8 +15,9 @@ import pytest
 import trustme
 
 from protocol_negotiation.tls import TlsError
-from proxy.admin.access import Access, BadCredentials, Role, TokenFileError
+from proxy.admin.access import Access, BadCredentials, Role
 from proxy.app import App
+from proxy.operations.token_file import TokenFileError
 from proxy.settings.admin import AdminSettings
 from proxy.settings.loading import ConfigError, load
 from proxy.settings.model import Settings

@@ -57,10 +57,12 @@ def walk(run: Run, directory: Path) -> None:
     missing = run("acl", "revoke", "carol", "Topic:orders-old")
     assert (missing.status, missing.err) == (1, "gantry: carol has no such policy on Topic:orders-old\n")
     assert run("acl", "grant", "carol", "Fly", "Topic:x").status == 1
-    for words in (("users", "delete"), ("users", "disable"), ("acl", "list")):
+    for words in (("users", "delete", "--yes"), ("users", "disable"), ("acl", "list")):
         refused = run(*words, "nobody-1")
         assert (refused.status, refused.err) == (1, "gantry: there is no user nobody-1\n")
-    assert run("users", "delete", "carol").out == "user carol deleted\n"
+    unconfirmed = run("users", "delete", "carol")
+    assert (unconfirmed.status, "give --yes" in unconfirmed.err) == (2, True)
+    assert run("users", "delete", "carol", "--yes").out == "user carol deleted\n"
     assert "carol" not in _users(run)
     assert run("acl", "explain", "carol", "Pub", "Topic:orders").out.startswith("denied: no user carol in ")
 

@@ -75,7 +75,7 @@ def test_revoke_removes_actions_and_policies(file: Path, capsys: pytest.CaptureF
     assert parse([("f", file.read_text())]).users["alice"].policies == ()
     status, _, error = gantry(capsys, "acl", "revoke", "alice", "Topic:orders", "--file", file)
     assert (status, error) == (1, "gantry: alice has no such policy on Topic:orders\n")
-    assert gantry(capsys, "users", "delete", "alice", "--file", file)[0] == 0
+    assert gantry(capsys, "users", "delete", "alice", "--yes", "--file", file)[0] == 0
     assert parse([("f", file.read_text())]).users == {}
 
 

@@ -211,6 +211,17 @@ def test_variables_override_the_current_context(served: AdminShell, tmp_path: Pa
     assert served.run("clients", env=env).status == 0
 
 
+def test_a_broken_file_of_contexts_gives_the_same_error_everywhere(served: AdminShell, tmp_path: Path) -> None:
+    file = tmp_path / "profiles.toml"
+    file.write_text("[here\n")
+    errors = {
+        served.run(*words, env={"GANTRY_PROFILES": str(file)}).err
+        for words in (("context",), ("context", "use", "here"), ("topics",), ("clients",))
+    }
+    assert len(errors) == 1
+    assert errors.pop().startswith(f"gantry: {file}: ")
+
+
 def test_settings_are_checked_and_shown_without_a_start(shell: Shell, tmp_path: Path) -> None:
     good, bad = tmp_path / "good.toml", tmp_path / "bad.toml"
     directory = tmp_path / "store"
@@ -235,6 +246,41 @@ def test_a_check_of_settings_names_every_mistake(shell: Shell, tmp_path: Path) -
     file.write_text('lisen = "127.0.0.1:0"\n[limits]\nmemory = "many"\n')
     lines = shell.run("config", "check", file).err.splitlines()
     assert [line.split(": ")[:2] for line in lines] == [["gantry", "limits.memory"], ["gantry", "lisen"]]
+
+
+def test_a_check_of_settings_names_every_file_that_cannot_be_used(shell: Shell, tmp_path: Path) -> None:
+    rules, tokens, file = tmp_path / "rules.toml", tmp_path / "tokens", tmp_path / "gantry.toml"
+    rules.write_text("[[rule]]\n")
+    tokens.write_text("read short\n")
+    file.write_text(
+        f"""
+        listen = "127.0.0.1:0"
+        embedded.directory = "{tmp_path / "store"}"
+        tls.certificate = "{tmp_path / "none.pem"}"
+        tls.key = "{tmp_path / "none.pem"}"
+        admin.tokens = "{tokens}"
+        admin.descriptors = ["{tmp_path / "none.pb"}"]
+        auth.users = "{tmp_path / "users.toml"}"
+        rules.file = "{rules}"
+        """
+    )
+    checked = shell.run("config", "check", file)
+    assert (checked.status, checked.out) == (2, "")
+    lines = checked.err.splitlines()
+    keys = [line.removeprefix("gantry: ").partition(":")[0] for line in lines]
+    assert keys == ["tls", "admin.tokens", "admin.descriptors", "auth.users", "rules.file"]
+    assert "short" not in checked.err
+    rules.write_text("")
+    tokens.write_text("read dashboard a-token-of-a-reader\n")
+    file.write_text(
+        f"""
+        listen = "127.0.0.1:0"
+        embedded.directory = "{tmp_path / "store"}"
+        admin.tokens = "{tokens}"
+        rules.file = "{rules}"
+        """
+    )
+    assert "valid" in shell.ok("config", "check", file).out
 
 
 @pytest.mark.parametrize("name", ["bash", "zsh", "fish"])

@@ -62,9 +62,11 @@ def test_an_options_value_may_be_the_name_of_a_command() -> None:
         (("--endpoint",), "the following arguments are required: command"),
         (("--bogus", "topics"), "unrecognized arguments: --bogus"),
         (("--json", "topcs"), "did you mean topics?"),
+        (("send", "orders", "--bogus", "body"), "usage: gantry send "),
+        (("topics", "show", "orders", "--bogus"), "usage: gantry topics show "),
     ],
 )
-def test_options_without_a_command_are_refused(words: tuple[str, ...], complaint: str) -> None:
+def test_invalid_options_are_refused_with_the_usage_of_their_command(words: tuple[str, ...], complaint: str) -> None:
     done = Shell("192.0.2.1:1").run(*words)
     assert (done.status, done.out) == (2, "")
     assert complaint in done.err
