@@ -19,6 +19,7 @@ class Difference:
     """Requests that Gantry answers with another code.
 
     labels: beginnings of the cases' labels. code: Gantry's code. official: the official proxy's, for the reader.
+    newer_brokers: whether brokers before RocketMQ 5.5 answer as the official proxy does.
     """
 
     subject: str
@@ -26,6 +27,7 @@ class Difference:
     official: str
     code: str
     reason: str
+    newer_brokers: bool = False
 
 
 DIFFERENCES = (
@@ -229,6 +231,7 @@ REMOTING_DIFFERENCES = (
         "REQUEST_CODE_NOT_SUPPORTED",
         BROKERS,
         "the official proxy serves it to gRPC clients only",
+        newer_brokers=True,
     ),
 )
 

@@ -8,7 +8,7 @@ import orjson
 
 from remoting.codes import RequestCode
 from tests.cluster.client import BROKER, heartbeat, message_queue, pull_fields, queue_fields, send_fields, v2
-from tests.official_limits.requests import DELAY, GROUP, NORMAL
+from tests.official_limits.requests import DELAY, GROUP, LONGEST, NORMAL
 
 MIB = 2**20
 _C = RequestCode
@@ -89,7 +89,7 @@ def _lock(code: int, *brokers: str) -> RemotingCase:
 _TOPICS = {
     "empty": "",
     "blank": " ",
-    "127 characters": "t" * 127,
+    "127 characters": LONGEST,
     "128 characters": "t" * 128,
     "a space inside": "a b",
     "a dot": "a.b",

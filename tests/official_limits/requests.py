@@ -9,10 +9,19 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from protos.apache.rocketmq.v2 import definition_pb2 as d
 from protos.apache.rocketmq.v2 import service_pb2 as pb
 
-# Topics by message type, one that gets no messages, and the consumer group; they exist before the requests.
+# Topics by message type, one that gets no messages, one with the longest name, and the consumer group. They exist
+# before the requests.
 NORMAL, FIFO, DELAY, TRANSACTION = "limits-normal", "limits-fifo", "limits-delay", "limits-transaction"
 RECEIVED = "limits-received"
-TOPICS = {NORMAL: "NORMAL", RECEIVED: "NORMAL", FIFO: "FIFO", DELAY: "DELAY", TRANSACTION: "TRANSACTION"}
+LONGEST = "l" * 127
+TOPICS = {
+    NORMAL: "NORMAL",
+    RECEIVED: "NORMAL",
+    LONGEST: "NORMAL",
+    FIFO: "FIFO",
+    DELAY: "DELAY",
+    TRANSACTION: "TRANSACTION",
+}
 GROUP = "limits-group"
 DAY = 86_400.0
 
