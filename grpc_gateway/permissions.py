@@ -39,6 +39,8 @@ def _group(resource: Resource, *actions: Action) -> Permission:
     return Permission(ResourceKind.GROUP, resource.name, actions)
 
 
+_PUB: Actions = (Action.PUB,)
+_SUB: Actions = (Action.SUB,)
 _READ: Actions = (Action.SUB, Action.GET)
 _COMMIT: Actions = (Action.SUB, Action.UPDATE)
 _Permissions = Iterable[Permission]
@@ -52,13 +54,23 @@ def _route(request: pb.QueryRouteRequest) -> _Permissions:
     return (_topic(request.topic, Action.PUB, Action.SUB, Action.GET),)
 
 
+def send_permission(topic: str) -> Permission:
+    """Return the permission to send to a topic."""
+    return Permission(ResourceKind.TOPIC, topic, _PUB)
+
+
+def consume_permissions(topic: str, group: str) -> tuple[Permission, Permission]:
+    """Return the permissions to consume a topic as a member of a group."""
+    return Permission(ResourceKind.TOPIC, topic, _SUB), Permission(ResourceKind.GROUP, group, _SUB)
+
+
 def _send(request: pb.SendMessageRequest) -> _Permissions:
     # All messages of one request have the same topic, as a rule.
-    return [_topic(message.topic, Action.PUB) for message in request.messages]
+    return [send_permission(message.topic.name) for message in request.messages]
 
 
 def _publish(request: pb.EndTransactionRequest | pb.RecallMessageRequest) -> _Permissions:
-    return (_topic(request.topic, Action.PUB),)
+    return (send_permission(request.topic.name),)
 
 
 def _consume(
@@ -68,11 +80,11 @@ def _consume(
     | pb.QueryAssignmentRequest
     | pb.SyncLiteSubscriptionRequest,
 ) -> _Permissions:
-    return _topic(request.topic, Action.SUB), _group(request.group, Action.SUB)
+    return consume_permissions(request.topic.name, request.group.name)
 
 
 def _receive(request: pb.ReceiveMessageRequest | pb.PullMessageRequest) -> _Permissions:
-    return _topic(request.message_queue.topic, Action.SUB), _group(request.group, Action.SUB)
+    return consume_permissions(request.message_queue.topic.name, request.group.name)
 
 
 def _update_offset(request: pb.UpdateOffsetRequest) -> _Permissions:

@@ -3,6 +3,7 @@
 from typing import Final
 
 from grpc_gateway import validation
+from grpc_gateway.permissions import send_permission
 from grpc_gateway.wire_decoding import (
     LENGTH_DELIMITED,
     LONG,
@@ -16,6 +17,7 @@ from grpc_gateway.wire_decoding import (
 )
 from protos.apache.rocketmq.v2.definition_pb2 import Message, SystemProperties
 from protos.apache.rocketmq.v2.service_pb2 import SendMessageRequest
+from remoting.permissions import Permission
 
 _MESSAGES: Final = tag(SendMessageRequest.DESCRIPTOR, "messages")
 _TOPIC: Final = tag(Message.DESCRIPTOR, "topic")
@@ -95,6 +97,10 @@ class SendRequest(ReadRequest):
     def __init__(self, data: bytes, message: SentMessage) -> None:
         super().__init__(data, SendMessageRequest)
         self.message = message
+
+    def permissions(self) -> tuple[Permission, ...]:
+        """Return the permission on the message's topic."""
+        return (send_permission(self.message.topic),)
 
 
 def sent_message(message: Message) -> SentMessage:

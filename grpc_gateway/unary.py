@@ -11,7 +11,7 @@ from grpc_gateway.clients.rpc import Observer, Rpc, anonymous_rpc
 from grpc_gateway.name_mapping import NameMapping
 from grpc_gateway.permissions import RPC_PERMISSIONS, Guard, Unauthorized
 from grpc_gateway.response_status import Refused, status_from_error
-from grpc_gateway.wire_decoding import as_message
+from grpc_gateway.wire_decoding import ReadRequest, as_message
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from remoting.errors import RemotingError
 
@@ -60,7 +60,7 @@ class UnaryRpcs(Rpcs):
                 request = as_message(request)
                 name_mapping.map_request(request)
             if self._guard is not None:
-                check(self._guard, name, rpc, as_message(request))
+                check(self._guard, name, rpc, request)
             if client.paused and name not in _NEVER_PAUSED:
                 await client.wait_until_resumed()
             response: Any = await work(rpc, request)
@@ -94,7 +94,8 @@ def check(guard: Guard, name: str, rpc: Rpc, request: Any) -> None:
     """Raise Unauthorized if the sender has no permission for the request."""
     # A heartbeat without a client id is a health check, which has no effect.
     if rpc.client.client_id:
-        guard.require(rpc.client.principal, RPC_PERMISSIONS[name](request), rpc.peer, name)
+        needed = request.permissions() if isinstance(request, ReadRequest) else RPC_PERMISSIONS[name](request)
+        guard.require(rpc.client.principal, needed, rpc.peer, name)
 
 
 def error_response(name: str, kind: type[_Response], error: Exception) -> _Response:

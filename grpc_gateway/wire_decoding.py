@@ -9,6 +9,7 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError
 
 from protos.apache.rocketmq.v2.definition_pb2 import Resource
+from remoting.permissions import Permission
 
 # Types of a field's value, the lower three bits of its tag.
 VARINT: Final = 0
@@ -36,6 +37,10 @@ class ReadRequest:
     def parsed(self) -> Any:
         """Return the request as a protobuf message."""
         return self._kind.FromString(self._data)
+
+    def permissions(self) -> tuple[Permission, ...]:
+        """Return what `RPC_PERMISSIONS` returns for the message: permissions on the names that were read."""
+        raise NotImplementedError
 
 
 def as_message(request: Any) -> Any:

@@ -2,8 +2,10 @@
 
 from typing import Final
 
+from grpc_gateway.permissions import consume_permissions
 from grpc_gateway.wire_decoding import LONG, SIZE_SHIFTS, UNREADABLE, ReadRequest, read_integer, resource_name, tag
 from protos.apache.rocketmq.v2.service_pb2 import AckMessageEntry, AckMessageRequest
+from remoting.permissions import Permission
 
 _GROUP: Final = tag(AckMessageRequest.DESCRIPTOR, "group")
 _TOPIC: Final = tag(AckMessageRequest.DESCRIPTOR, "topic")
@@ -34,6 +36,10 @@ class AckRequest(ReadRequest):
         self.group = group
         self.topic = topic
         self.entry = entry
+
+    def permissions(self) -> tuple[Permission, ...]:
+        """Return the permissions on topic and group."""
+        return consume_permissions(self.topic, self.group)
 
 
 def ack_entry(entry: AckMessageEntry) -> AckEntry:

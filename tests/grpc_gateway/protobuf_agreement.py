@@ -6,7 +6,8 @@ import pytest
 from google.protobuf.message import DecodeError
 
 from grpc_gateway.consuming.ack_request import AckRequest, ack_entry, read_ack_request
-from grpc_gateway.sent_message import SentMessage, read_single_message, sent_message
+from grpc_gateway.permissions import RPC_PERMISSIONS
+from grpc_gateway.sent_message import SendRequest, SentMessage, read_single_message, sent_message
 from protos.apache.rocketmq.v2.service_pb2 import AckMessageRequest, SendMessageRequest
 
 
@@ -20,7 +21,9 @@ def check_sent_message(data: bytes) -> None:
     message = read_single_message(data)
     if message is None:
         return
-    [expected] = SendMessageRequest.FromString(data).messages
+    request = SendMessageRequest.FromString(data)
+    [expected] = request.messages
+    assert SendRequest(data, message).permissions() == tuple(RPC_PERMISSIONS["SendMessage"](request))
     assert facts_of_message(message) == facts_of_message(sent_message(expected))
 
 
@@ -35,6 +38,7 @@ def check_ack_request(data: bytes) -> None:
     expected = AckMessageRequest.FromString(data)
     if isinstance(read, AckRequest):
         assert (read.group, read.topic) == (expected.group.name, expected.topic.name)
+        assert read.permissions() == tuple(RPC_PERMISSIONS["AckMessage"](expected))
         [entry] = expected.entries
         assert _facts_of_entry(read.entry) == _facts_of_entry(ack_entry(entry)) == _facts_of_entry(entry)
         assert read.parsed() == expected
