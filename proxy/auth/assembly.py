@@ -70,6 +70,7 @@ def _tokens(settings: AuthSettings, authority: Authority) -> TokenVerifier:
         from proxy.auth.tokens import Tokens
     except ModuleNotFoundError:
         raise AuthError("auth.jwks needs the extra: pip install 'rocketmq-gantry[tokens]'") from None
-    tokens = Tokens(settings)
+    with naming("auth.jwks", AuthError):
+        tokens = Tokens(settings)
     authority.refreshers.append(tokens.refresh)
     return tokens

@@ -57,9 +57,13 @@ def _check_descriptors(settings: Settings) -> None:
 
 
 def _check_users(settings: Settings) -> None:
-    found = authority(settings.auth)
+    found = authority(settings.auth.model_copy(update={"plain_acl": None}))
     if found is not None and settings.auth.jwks is not None and "://" not in settings.auth.jwks:
         grpc_guard(settings.auth, found)
+
+
+def _check_plain_acl(settings: Settings) -> None:
+    authority(settings.auth.model_copy(update={"users": None}))
 
 
 def _check_rules(settings: Settings) -> None:
@@ -73,5 +77,6 @@ _CHECKS: tuple[Callable[[Settings], None], ...] = (
     _check_tokens,
     _check_descriptors,
     _check_users,
+    _check_plain_acl,
     _check_rules,
 )

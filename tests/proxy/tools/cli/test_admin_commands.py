@@ -261,6 +261,7 @@ def test_a_check_of_settings_names_every_file_that_cannot_be_used(shell: Shell, 
         admin.tokens = "{tokens}"
         admin.descriptors = ["{tmp_path / "none.pb"}"]
         auth.users = "{tmp_path / "users.toml"}"
+        auth.plain_acl = "{tmp_path / "plain_acl.yml"}"
         rules.file = "{rules}"
         """
     )
@@ -268,7 +269,7 @@ def test_a_check_of_settings_names_every_file_that_cannot_be_used(shell: Shell, 
     assert (checked.status, checked.out) == (2, "")
     lines = checked.err.splitlines()
     keys = [line.removeprefix("gantry: ").partition(":")[0] for line in lines]
-    assert keys == ["tls", "admin.tokens", "admin.descriptors", "auth.users", "rules.file"]
+    assert keys == ["tls", "admin.tokens", "admin.descriptors", "auth.users", "auth.plain_acl", "rules.file"]
     assert "short" not in checked.err
     rules.write_text("")
     tokens.write_text("read dashboard a-token-of-a-reader\n")
