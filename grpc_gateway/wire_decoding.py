@@ -39,7 +39,10 @@ class ReadRequest:
         return self._kind.FromString(self._data)
 
     def permissions(self) -> tuple[Permission, ...]:
-        """Return what `RPC_PERMISSIONS` returns for the message: permissions on the names that were read."""
+        """Return the permissions on the names in the request, as `RPC_PERMISSIONS` does for the message.
+
+        Each kind of request has its own.
+        """
         raise NotImplementedError
 
 

@@ -36,7 +36,7 @@ class Role(IntEnum):
 
 
 class BadCredentials(Exception):
-    """A header with an unknown token, or with a wrong user or password, which the text does not tell apart."""
+    """A header with an unknown token, or with a wrong user or password; the text is the same for these two."""
 
     def __init__(self, authorization: str) -> None:
         scheme = authorization.partition(" ")[0].lower()

@@ -28,7 +28,7 @@ _EXPIRED = "the credential has expired"
 
 
 class Revocation:
-    """Ends what senders may no longer do, after each change of users and policies and at the end of tokens.
+    """Ends polls, memberships and clients that changed users and policies, or expired tokens, no longer permit.
 
     channels: returns the open remoting connections. clock: seconds since 1970.
     """
@@ -52,7 +52,7 @@ class Revocation:
             authority.refreshers.append(self.expire)
 
     def apply(self) -> None:
-        """End what senders may no longer do."""
+        """End polls, memberships and clients that users and policies no longer permit."""
         polls = self._end_polls()
         connections = self._close_members()
         clients = self._remove_clients()
@@ -65,7 +65,7 @@ class Revocation:
             )
 
     async def expire(self) -> bool:
-        """End what senders do whose tokens have expired. Returns False: users and policies have not changed."""
+        """End the activity of expired tokens. Returns False: users and policies have not changed."""
         now = self.clock()
         polls = 0
         for context in list(self._core.in_flight):

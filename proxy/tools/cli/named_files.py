@@ -1,6 +1,7 @@
 """The files that settings name, read as a start of the server reads them."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from protocol_negotiation.tls import TlsSource, server_context
 from protocol_negotiation.tls_client import ClientTlsSource
@@ -15,7 +16,7 @@ from proxy.traffic_rules.reloading import RulesReloader
 
 
 def problems(settings: Settings) -> Iterator[str]:
-    """Yield a text for each named file that cannot be used; it begins with the setting.
+    """Yield a text for each setting or table whose files cannot be used; it begins with its key.
 
     Directories are not created, and a key set at a URL (auth.jwks) is not fetched.
     """
@@ -26,34 +27,16 @@ def problems(settings: Settings) -> Iterator[str]:
             yield str(error)
 
 
-def _check_tls(settings: Settings) -> None:
-    if settings.tls.files is not None:
-        with naming("tls"):
-            TlsSource(settings.tls.files)
-
-
-def _check_cluster_tls(settings: Settings) -> None:
-    if settings.cluster_tls.files is not None:
-        with naming("cluster_tls"):
-            ClientTlsSource(settings.cluster_tls.files)
-
-
-def _check_admin_tls(settings: Settings) -> None:
-    if settings.admin.files is not None:
-        with naming("admin"):
-            server_context(settings.admin.files)
-
-
-def _check_tokens(settings: Settings) -> None:
-    if settings.admin.tokens is not None:
-        with naming("admin.tokens", TokenFileError):
-            read_tokens(settings.admin.tokens)
+def _read(key: str, files: Any, read: Callable[[Any], object]) -> None:
+    """Read the files of a setting or table, if there are any, with its key in the text of an error."""
+    if files is not None:
+        with naming(key, TokenFileError):
+            read(files)
 
 
 def _check_descriptors(settings: Settings) -> None:
-    with naming("admin.descriptors"):
-        for file in settings.admin.descriptors:
-            check_readable(file)
+    for file in settings.admin.descriptors:
+        _read("admin.descriptors", file, check_readable)
 
 
 def _check_users(settings: Settings) -> None:
@@ -71,10 +54,10 @@ def _check_rules(settings: Settings) -> None:
 
 
 _CHECKS: tuple[Callable[[Settings], None], ...] = (
-    _check_tls,
-    _check_cluster_tls,
-    _check_admin_tls,
-    _check_tokens,
+    lambda settings: _read("tls", settings.tls.files, TlsSource),
+    lambda settings: _read("cluster_tls", settings.cluster_tls.files, ClientTlsSource),
+    lambda settings: _read("admin", settings.admin.files, server_context),
+    lambda settings: _read("admin.tokens", settings.admin.tokens, read_tokens),
     _check_descriptors,
     _check_users,
     _check_plain_acl,

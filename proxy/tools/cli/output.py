@@ -35,7 +35,7 @@ class Output:
         sys.stdout.buffer.flush()
 
     def done(self, kind: str, name: str, action: str) -> None:
-        """Write what was done with a topic, consumer group or context."""
+        """Write a result such as `topic orders created`. kind: of the thing; action: a past participle."""
         if self.json:
             self.dump({kind.rpartition(" ")[2]: name, "done": action})
         else:

@@ -68,14 +68,12 @@ class _Intermixed(argparse.ArgumentParser):
         if self._inside:
             return super().parse_known_args(args, namespace)
         # argparse cannot intermix the arguments of a command with subcommands.
-        if self._subparsers is not None:
-            options, unknown = super().parse_known_args(args, namespace)
-        else:
-            self._inside = True
-            try:
-                options, unknown = self.parse_known_intermixed_args(args, namespace)
-            finally:
-                self._inside = False
+        parse = self.parse_known_intermixed_args if self._subparsers is None else super().parse_known_args
+        self._inside = True
+        try:
+            options, unknown = parse(args, namespace)
+        finally:
+            self._inside = False
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return options, unknown

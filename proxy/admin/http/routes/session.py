@@ -1,4 +1,4 @@
-"""Routes of a browser's session: who the caller is, login, logout."""
+"""Routes of a browser's session: the caller, login, logout."""
 
 import base64
 from typing import Annotated

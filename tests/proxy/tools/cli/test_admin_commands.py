@@ -252,19 +252,20 @@ def test_a_check_of_settings_names_every_file_that_cannot_be_used(shell: Shell, 
     rules, tokens, file = tmp_path / "rules.toml", tmp_path / "tokens", tmp_path / "gantry.toml"
     rules.write_text("[[rule]]\n")
     tokens.write_text("read short\n")
-    file.write_text(
-        f"""
+    present = f"""
         listen = "127.0.0.1:0"
         embedded.directory = "{tmp_path / "store"}"
+        admin.tokens = "{tokens}"
+        rules.file = "{rules}"
+    """
+    absent = f"""
         tls.certificate = "{tmp_path / "none.pem"}"
         tls.key = "{tmp_path / "none.pem"}"
-        admin.tokens = "{tokens}"
         admin.descriptors = ["{tmp_path / "none.pb"}"]
         auth.users = "{tmp_path / "users.toml"}"
         auth.plain_acl = "{tmp_path / "plain_acl.yml"}"
-        rules.file = "{rules}"
-        """
-    )
+    """
+    file.write_text(present + absent)
     checked = shell.run("config", "check", file)
     assert (checked.status, checked.out) == (2, "")
     lines = checked.err.splitlines()
@@ -273,14 +274,7 @@ def test_a_check_of_settings_names_every_file_that_cannot_be_used(shell: Shell, 
     assert "short" not in checked.err
     rules.write_text("")
     tokens.write_text("read dashboard a-token-of-a-reader\n")
-    file.write_text(
-        f"""
-        listen = "127.0.0.1:0"
-        embedded.directory = "{tmp_path / "store"}"
-        admin.tokens = "{tokens}"
-        rules.file = "{rules}"
-        """
-    )
+    file.write_text(present)
     assert "valid" in shell.ok("config", "check", file).out
 
 
