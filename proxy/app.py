@@ -30,6 +30,7 @@ from proxy.auth.admin_users import AdminUsers
 from proxy.auth.audit import to_file
 from proxy.auth.audit_topic import AuditTopic
 from proxy.auth.broker_decisions import BrokerDecisions
+from proxy.auth.reload import reload
 from proxy.auth.request_guards import RequestGuards
 from proxy.auth.sources.brokers import BrokerSource
 from proxy.auth.sources.source import Source
@@ -402,7 +403,7 @@ class App:
         yield self.remoting.run
         yield self.certificates.run
         if self.authority is not None:
-            yield partial(self.authority.run, self.settings.auth.reload_interval)
+            yield partial(reload, self.authority, self.settings.auth.reload_interval)
         if self._audit is not None:
             yield self._audit.run
         yield self.grpc.run

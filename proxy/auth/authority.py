@@ -3,15 +3,12 @@
 The core calls it as one of its checks, the gRPC gateway with the permissions of each rpc.
 """
 
-import logging
 import math
 import secrets
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import chain
-
-import anyio
 
 from protocol_negotiation.peer import Peer
 from proxy.auth.audit import AuditLog
@@ -28,8 +25,6 @@ from remoting.command import RemotingCommand
 from remoting.errors import NotPermitted
 from remoting.permissions import Action, Permission
 from remoting.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, SecretKey, verify
-
-_log = logging.getLogger("gantry.auth")
 
 # Principals and decisions that are remembered; either set is emptied when it is full.
 _MAX_PRINCIPALS = 10_000
@@ -102,26 +97,6 @@ class Authority:
         """Look for changes of users and policies."""
         if any([await source.refresh() for source in self.sources]):
             self.changed()
-
-    async def run(self, interval: float) -> None:
-        """Look for changes every `interval` seconds, until cancelled.
-
-        A slow server of keys does not delay the changes of users and policies.
-        """
-        async with anyio.create_task_group() as group:
-            group.start_soon(self._repeat, self.refresh, interval)
-            for refresh in self.refreshers:
-                group.start_soon(self._repeat, refresh, interval)
-
-    async def _repeat(self, refresh: Callable[[], Awaitable[bool | None]], interval: float) -> None:
-        while True:
-            await anyio.sleep(interval)
-            try:
-                if await refresh():
-                    self.changed()
-            except Exception:
-                # An internal error must not stop this task: permissions could no longer be revoked.
-                _log.exception("users and policies cannot be checked for changes")
 
     def changed(self) -> None:
         """Use the changed users and policies from now on."""

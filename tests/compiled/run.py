@@ -18,7 +18,14 @@ from hatch_build import compiled, sources
 ROOT = Path(__file__).resolve().parents[2]
 COPY = ROOT / "build" / "compiled-tests"
 _WHEELS = COPY / "dist"
-ROOMS = ("tests/compiled", "tests/remoting", "tests/grpc_gateway", "tests/proxy/core", "tests/proxy/frontends")
+ROOMS = (
+    "tests/compiled",
+    "tests/remoting",
+    "tests/grpc_gateway",
+    "tests/proxy/auth",
+    "tests/proxy/core",
+    "tests/proxy/frontends",
+)
 _PARALLEL = ("--numprocesses", "4", "--dist", "loadscope", "--no-loadscope-reorder")
 
 

@@ -5,6 +5,7 @@ import anyio
 import pytest
 
 from proxy.auth.authority import Authority, Forbidden, NotAuthenticated
+from proxy.auth.reload import reload
 from proxy.auth.resources import permissions
 from proxy.core.context import Context
 from proxy.core.principal import OWN, Failure, Method
@@ -283,7 +284,7 @@ async def test_a_slow_server_of_keys_does_not_delay_changes_of_users(tmp_path: P
 
     made.refreshers.append(slow)
     async with anyio.create_task_group() as group:
-        group.start_soon(made.run, 0.01)
+        group.start_soon(reload, made, 0.01)
         await anyio.sleep(0.05)
         file = tmp_path / "users.toml"
         file.write_text(file.read_text() + '[users.new-user]\nsecret = "secret-of-new"\n')
