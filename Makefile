@@ -12,7 +12,7 @@ RUN_DIR ?= build/demo
 LISTEN ?= 127.0.0.1:8080
 
 .PHONY: install run test unit check docs screenshots analytics-demo analytics-package protos clients acl-table limits conformance bench bench-publish bench-store \
-	bench-analytics exactness contract crash dashboard faults soak attacks fuzz audit lock clean
+	bench-analytics exactness s3 contract crash dashboard faults soak attacks fuzz audit lock clean
 .DEFAULT_GOAL := run
 
 install: $(VENV)/.installed
@@ -162,6 +162,11 @@ lock: install
 # Roll-ups, report tables and SQL against an independent count of many random sets of records.
 exactness: install
 	$(BIN)/python -m pytest tests/analytics -m complete
+
+# Jobs of analytics, and the store of traffic records, with a real S3 server, which it installs into build/s3; needs Go
+# and 3 GB of disk.
+s3: install
+	$(BIN)/python -m tests.analytics.s3
 
 # Spark, DuckDB and pandas over 1, 10 and 100 million generated records.
 bench-analytics: install

@@ -24,6 +24,8 @@ from analytics.schema import struct, table
 
 # Retention may remove a file while it is read.
 _OPTIONS = {"ignoreCorruptFiles": "true", "ignoreMissingFiles": "true"}
+# Spark takes a network's failure for damage, too: a file that was read whole before is not left out for it.
+_STRICT = {**_OPTIONS, "ignoreCorruptFiles": "false"}
 
 
 class NoRecords(Exception):
@@ -84,9 +86,10 @@ def read(
     partitions: list and read the files of these only (`date=…/hour=…`); a partition without a directory is empty.
 
     Every file is asked for its rows and schema version first; a file that cannot answer is skipped, with the reason.
-    thorough: read and decode every page once, so that files with damage further inside are skipped whole; otherwise
-    Spark drops the rest of such a file when it reaches the damage. A table without a directory is empty. Raises
-    NoRecords if `root` does not exist, ValueError for an unknown table or a time without a time zone.
+    thorough: read and decode every page once, so that files with damage further inside are skipped whole, and a job
+    fails that cannot read a file afterwards; otherwise Spark drops the rest of such a file when it reaches the damage.
+    A table without a directory is empty. Raises NoRecords if `root` does not exist, ValueError for an unknown table or
+    a time without a time zone.
     """
     schema = struct(table(name), partitions=True)
     within = _within(since, until)
@@ -122,8 +125,14 @@ def read(
     )
     versions = sum((counts.versions for counts in answers.values()), Counter())
     good = sorted(paths - {each.path for each in skipped})
-    frame = _load(spark, base, schema, good) if skipped and good else chosen if good else listed.limit(0)
-    if strays:
+    if not good:
+        frame = listed.limit(0)
+    elif thorough:
+        # Listing directories costs less than asking for each file; a file that came meanwhile may have strays.
+        frame = _load(spark, base, schema, folders if len(good) == len(everything) else good, _STRICT)
+    else:
+        frame = _load(spark, base, schema, good) if skipped else chosen
+    if strays or thorough:
         frame = frame.where(~_is_stray())
     return Records(frame.where(within), len(good), versions.total(), skipped, dict(versions), strays)
 
@@ -160,8 +169,10 @@ def _place(spark: SparkSession, path: str) -> Any:
     return jvm.org.apache.hadoop.fs.Path(jvm.java.net.URI(path) if "://" in path else path)
 
 
-def _load(spark: SparkSession, base: str, schema: StructType, paths: list[str]) -> DataFrame:
-    return spark.read.schema(schema).options(**_OPTIONS).option("basePath", base).parquet(*paths)
+def _load(
+    spark: SparkSession, base: str, schema: StructType, paths: list[str], options: Mapping[str, str] = _OPTIONS
+) -> DataFrame:
+    return spark.read.schema(schema).options(**options).option("basePath", base).parquet(*paths)
 
 
 def _within(since: datetime | None, until: datetime | None) -> Column:

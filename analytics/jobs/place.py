@@ -2,6 +2,8 @@
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
@@ -86,10 +88,18 @@ class Directory:
             target.unlink(missing_ok=True)
 
 
+# Hadoop's name for streams whose file appears when they are closed, and never when they are aborted.
+_WHOLE_ON_CLOSE = "fs.capability.outputstream.abortable"
+# Bytes that are copied at once.
+_BUFFER = 1 << 20
+
+
 class HadoopDirectory:
     """A directory of one of Hadoop's file systems: hdfs, s3a, gs, abfs.
 
-    HDFS replaces a file by one operation of its name node. Object stores copy and delete; an object appears whole.
+    HDFS replaces a file by one operation of its name node. S3 has no such operation: a rename deletes the old file,
+    copies, and deletes again, so that a reader finds no file meanwhile, and none is left where the process dies. There
+    the contents are written under the final name, whose object is replaced when the upload ends.
     """
 
     def __init__(self, spark: SparkSession, uri: str) -> None:
@@ -98,16 +108,19 @@ class HadoopDirectory:
         self._paths = jvm.org.apache.hadoop.fs
         self._bytes = jvm.org.apache.commons.io.IOUtils
         configuration = spark._jsc.hadoopConfiguration()
+        self._transfer = jvm.org.apache.hadoop.io.IOUtils
         self.uri = uri.rstrip("/")
-        root = self._paths.Path(self.uri)
+        # The root of a bucket is a directory only with its slash.
+        root = self._paths.Path(f"{self.uri}/")
         self._files = root.getFileSystem(configuration)
         self._context = self._paths.FileContext.getFileContext(root.toUri(), configuration)
         rename = getattr(self._paths, "Options$Rename")
         self._over = spark.sparkContext._gateway.new_array(rename, 1)  # type: ignore[union-attr]
         self._over[0] = rename.OVERWRITE
+        self._whole_on_close = bool(self._files.hasPathCapability(root, _WHOLE_ON_CLOSE))
 
     def _at(self, name: str) -> Any:
-        return self._paths.Path(f"{self.uri}/{name}" if name else self.uri)
+        return self._paths.Path(f"{self.uri}/{name}")
 
     def read(self, name: str) -> bytes | None:
         path = self._at(name)
@@ -122,12 +135,10 @@ class HadoopDirectory:
     def write(self, name: str, content: bytes) -> None:
         folder, _, last = name.rpartition("/")
         hidden = f"{folder}/_{last}.tmp" if folder else f"_{last}.tmp"
-        stream = self._files.create(self._at(hidden), True)
-        try:
+        with self._created(name if self._whole_on_close else hidden) as stream:
             stream.write(bytearray(content))
-        finally:
-            stream.close()
-        self.move(hidden, name)
+        if not self._whole_on_close:
+            self.move(hidden, name)
 
     def names(self, folder: str = "") -> list[str]:
         path = self._at(folder)
@@ -136,9 +147,34 @@ class HadoopDirectory:
         return sorted(status.getPath().getName() for status in self._files.listStatus(path))
 
     def move(self, old: str, new: str) -> None:
+        if self._whole_on_close:
+            self._copy(old, new)
+            self.remove(old)
+            return
         target = self._at(new)
         self._files.mkdirs(target.getParent())
         self._context.rename(self._at(old), target, self._over)
+
+    def _copy(self, old: str, new: str) -> None:
+        source = self._files.open(self._at(old))
+        try:
+            with self._created(new) as stream:
+                self._transfer.copyBytes(source, stream, _BUFFER, False)
+        finally:
+            source.close()
+
+    @contextmanager
+    def _created(self, name: str) -> Iterator[Any]:
+        """Yield a stream into a file. After a failure it is aborted where it can be: closing would publish a part."""
+        stream = self._files.create(self._at(name), True)
+        try:
+            yield stream
+        except BaseException:
+            if self._whole_on_close:
+                stream.abort()
+            stream.close()
+            raise
+        stream.close()
 
     def remove(self, name: str) -> None:
         self._files.delete(self._at(name), True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pyspark.sql import SparkSession
@@ -9,10 +10,20 @@ from pyspark.sql import SparkSession
 from analytics.jobs.place import Directory, HadoopDirectory, Place, place
 
 Make = Callable[[SparkSession, Path], Place]
+
+
+def as_object_store(spark: SparkSession, path: Path) -> HadoopDirectory:
+    """Return a directory whose files are written under their final names; `make s3` proves it with a real server."""
+    target = HadoopDirectory(spark, path.as_uri())
+    target._whole_on_close = True
+    return target
+
+
 PLACES: tuple[Make, ...] = (
     lambda spark, path: Directory(path),
-    # Hadoop's local file system stands for HDFS and object stores: the calls are the same.
+    # Hadoop's local file system stands for HDFS: the calls are the same.
     lambda spark, path: HadoopDirectory(spark, path.as_uri()),
+    as_object_store,
 )
 
 
@@ -50,6 +61,26 @@ def test_place_hides_partial_files(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         target.write("records.parquet", b"new")
     assert target.read("records.parquet") == b"old"
     assert all(name.startswith("_") for name in target.names() if name != "records.parquet")
+
+
+def test_object_store_aborts_a_file_that_is_not_written_completely(spark: SparkSession, tmp_path: Path) -> None:
+    target = as_object_store(spark, tmp_path)
+    calls: list[str] = []
+
+    class Stream:
+        def abort(self) -> None:
+            calls.append("abort")
+
+        def close(self) -> None:
+            calls.append("close")
+
+        def write(self, _: bytearray) -> None:
+            raise OSError("the network is down")
+
+    target._files = SimpleNamespace(create=lambda *_: Stream())
+    with pytest.raises(OSError, match="network"):
+        target.write("records.parquet", b"new")
+    assert calls == ["abort", "close"]
 
 
 def test_place_is_chosen_by_the_scheme(spark: SparkSession, tmp_path: Path) -> None:
