@@ -136,8 +136,7 @@ def stream(
     """
     order = Order() if order is None else order
     target = place(spark, out)
-    if target.names("windows") and not target.names(_CHECKPOINT):
-        raise ValueError(f"{out} has windows but no checkpoint, so they would be counted anew: name another directory")
+    _check_begin(target, out)
     requests = records.stream(spark, root, options={"maxFilesPerTrigger": str(order.files_per_batch)})
     if once and not partitions.hours(spark, root, "requests"):
         raise records.NoRecords(f"there are no files of requests in {root}: nothing was read")
@@ -157,6 +156,19 @@ def stream(
     query = (writer.trigger(availableNow=True) if once else writer.trigger(processingTime=order.interval)).start()
     _until_stopped(query, detection)
     return records.read(spark, root).skipped if once else ()
+
+
+def _check_begin(target: Place, out: str) -> None:
+    """Raise ValueError for windows without a checkpoint; remove the checkpoint of a stream that had no batch yet.
+
+    Spark refuses a directory of offsets that has no batch but a temporary file, as a process leaves it that dies while
+    it writes the first one.
+    """
+    if any(name.isdigit() for name in target.names(f"{_CHECKPOINT}/offsets")):
+        return
+    if target.names("windows"):
+        raise ValueError(f"{out} has windows but no checkpoint, so they would be counted anew: name another directory")
+    target.remove(_CHECKPOINT)
 
 
 class Detection:

@@ -159,6 +159,17 @@ def test_alerts_reach_the_webhook(spark: SparkSession, tmp_path: Path) -> None:
     assert len(alerts(out)) == 2
 
 
+def test_stream_that_died_before_its_first_batch_begins_again(spark: SparkSession, tmp_path: Path) -> None:
+    root, out = tmp_path / "records", tmp_path / "out"
+    write(root, HOUR + LATER)
+    offsets = out / "_checkpoint" / "offsets"
+    offsets.mkdir(parents=True)
+    (out / "_checkpoint" / "metadata").write_text('{"id":"dec3dd58-62be-4701-906d-7150c4831562"}')
+    (offsets / ".0.27755a2a-a875-4cb9-9332-5351b490bd90.tmp").write_bytes(b"v1")
+    stream(spark, str(root), str(out), once=True)
+    assert list((out / "windows").iterdir())
+
+
 def test_stream_without_its_checkpoint_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(NoRecords, match="let the proxy write there first"):
         stream(spark, str(tmp_path / "none"), str(tmp_path / "out"), once=True)
