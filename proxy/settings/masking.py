@@ -7,8 +7,10 @@ from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from proxy.settings.model import Settings
+from proxy.settings.traffic_records import redacted
 
 _MASK = "********"
+_RECORDS = "traffic.directory"
 
 
 def flat(model: BaseModel, prefix: str = "", brief: bool = False) -> Iterator[tuple[str, Any]]:
@@ -37,5 +39,7 @@ _SECRETS = frozenset(_secrets(Settings))
 
 
 def mask(key: str, value: Any) -> Any:
-    """Return the value of a setting, masked if it is a secret."""
-    return _MASK if key in _SECRETS and value is not None else value
+    """Return the value of a setting, masked if it is a secret; of a URL of records its user, password and options."""
+    if value is None or key not in _SECRETS:
+        return value
+    return redacted(value) if key == _RECORDS else _MASK

@@ -1,6 +1,7 @@
 """Settings of traffic records (table `traffic`)."""
 
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import NoDecode
@@ -54,3 +55,11 @@ class TrafficSettings(SettingsTable):
     def rules(self) -> tuple[tuple[str, float], ...]:
         """The sampling rules as (topic pattern, share)."""
         return tuple(map(parse, self.sample))
+
+
+def redacted(directory: str) -> str:
+    """Return a directory or URL of records without user, password and options, which may be secret."""
+    if "://" not in directory:
+        return directory
+    parts = urlsplit(directory)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

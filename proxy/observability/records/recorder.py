@@ -26,9 +26,9 @@ from proxy.observability.records.request_columns import RequestColumns
 from proxy.observability.records.retention import Retention
 from proxy.observability.records.sampling import Sampling
 from proxy.observability.records.schema import CONNECTIONS, MEMBERS, REQUESTS, Table
-from proxy.observability.records.store import Store, redacted
+from proxy.observability.records.store import Store
 from proxy.observability.records.writer import Writer
-from proxy.settings.traffic_records import TrafficSettings
+from proxy.settings.traffic_records import TrafficSettings, redacted
 
 _log = logging.getLogger("gantry.traffic")
 

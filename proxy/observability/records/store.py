@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
 
 from proxy.observability.records.errors import TrafficError
 from proxy.observability.records.schema import TABLES
+from proxy.settings.traffic_records import redacted
 
 # Readers (Spark, Hive, Arrow) skip names that begin with an underscore.
 _TEMPORARY = "_{}.tmp"
@@ -137,14 +137,6 @@ def _resolve(where: str) -> tuple[fs.FileSystem, str]:
 def partition(table: str, hour: int) -> str:
     """Return the directory of a table's records of an hour since 1970."""
     return datetime.fromtimestamp(hour * 3600, UTC).strftime(f"{table}/date=%Y-%m-%d/hour=%H")
-
-
-def redacted(where: str) -> str:
-    """Return a path or URL without user, password and options, which may be secret."""
-    if "://" not in where:
-        return where
-    parts = urlsplit(where)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def _reason(error: Exception, where: str) -> str:

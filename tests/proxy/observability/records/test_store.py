@@ -16,7 +16,8 @@ from proxy.observability.records.errors import TrafficError
 from proxy.observability.records.file import RecordFile
 from proxy.observability.records.origin import Origin
 from proxy.observability.records.schema import REQUESTS
-from proxy.observability.records.store import Store, partition, redacted
+from proxy.observability.records.store import Store, partition
+from proxy.settings.traffic_records import redacted
 from tests.proxy.observability.records import samples as kit
 from tests.proxy.observability.records.samples import observation
 

@@ -226,6 +226,7 @@ def test_settings_are_checked_and_shown_without_a_start(shell: Shell, tmp_path: 
     good, bad = tmp_path / "good.toml", tmp_path / "bad.toml"
     directory = tmp_path / "store"
     tables = f'[embedded]\ndirectory = "{directory}"\n[admin]\nread_token = "a-token-for-readers"\n'
+    tables += '[traffic]\ndirectory = "s3://key:secret@bucket/traffic?region=x"\n'
     good.write_text(f'listen = "127.0.0.1:0"\n{tables}')
     bad.write_text('listen = "127.0.0.1:0"\n[embedded]\ndirectory = "x"\n[limits]\nmemory = "many"\n')
     assert "valid" in shell.ok("config", "check", "--config", good).out
@@ -233,6 +234,7 @@ def test_settings_are_checked_and_shown_without_a_start(shell: Shell, tmp_path: 
     assert not (tmp_path / "store").exists()
     shown = {row["key"]: row for row in shell.ok("config", "show", "--config", good, "--json").objects}
     assert shown["admin.read_token"]["value"] == "********"
+    assert shown["traffic.directory"]["value"] == "s3://bucket/traffic"
     assert shown["embedded.directory"]["origin"] == "file"
     shown_text = shell.ok("config", "show", "--config", good).out
     assert '[{"address":"127.0.0.1:0"}]' in shown_text, "the defaults of a listener are left out"
