@@ -27,6 +27,8 @@ _NEVER_DELAYED = frozenset((int(SysFlag.TRANSACTION_PREPARED), int(SysFlag.TRANS
 # Maximum number of due messages that are stored in one transaction, and of transactions in one tick.
 _MAX_BATCH = 256
 _MAX_BATCHES = 4
+# Milliseconds until timers are looked at again if none is stored, and if the due messages could not be stored.
+_MAX_WAIT, _RETRY_WAIT = 3_600_000, 1000
 
 
 class MessageIllegal(RemotingError):
@@ -163,15 +165,18 @@ class AppendPipeline:
             if now < self._next_due:
                 return
             due: list[tuple[bytes, int]] = []
-            self._next_due = now + 3_600_000
+            next_due = now + _MAX_WAIT
             for key, _ in self._timers.items():  # noqa: PERF102  # a table, not a dict
                 time = int.from_bytes(key[:8], "big")
                 if time > now or len(due) == _MAX_BATCH:
-                    self._next_due = time
+                    next_due = time
                     break
                 due.append((key, int.from_bytes(key[8:], "big")))
             if not due:
+                self._next_due = next_due
                 return
+            # Unless they are stored, as while the disk is full.
+            self._next_due = now + _RETRY_WAIT
             stored = []
             with self._store.transaction():
                 for key, offset in due:
@@ -187,6 +192,7 @@ class AppendPipeline:
                         _log.exception("a delayed message at commit log offset %d is invalid", offset)
                         continue
                     stored.append(self._store.append(message))
+            self._next_due = next_due
             for message in stored:
                 self._on_appended(message)
 

@@ -77,19 +77,18 @@ def _measured_topics(broker: Broker, request: Request, group: str) -> set[str]:
 
 def _progress(broker: Broker, topic: Topic, group: str) -> list[tuple[dict[str, Any], dict[str, int]]]:
     rows = []
+    # By queue: the first popped message that is not acknowledged.
+    unacknowledged: dict[int, int] = {}
+    for checkpoint in broker.checkpoints.of_group(topic.name, group):
+        for pending in checkpoint.offsets:
+            unacknowledged[checkpoint.queue_id] = min(unacknowledged.get(checkpoint.queue_id, pending), pending)
     for queue_id in range(topic.read):
         end = broker.store.bounds(topic.name, queue_id)[1]
         offset = max(broker.offsets.get(topic.name, group, queue_id), 0)
-        unacknowledged = [
-            pending
-            for checkpoint in broker.checkpoints.of_group(topic.name, group)
-            if checkpoint.queue_id == queue_id
-            for pending in checkpoint.offsets
-        ]
         row = {
             "brokerOffset": end,
             # Popped messages that are not acknowledged do not count as consumed.
-            "consumerOffset": min((offset, *unacknowledged)),
+            "consumerOffset": min(offset, unacknowledged.get(queue_id, offset)),
             "pullOffset": max(broker.offsets.pulled(topic.name, group, queue_id), offset),
             "lastTimestamp": _stored_at(broker, topic.name, queue_id, offset - 1),
         }
