@@ -108,7 +108,6 @@ class HadoopDirectory:
         self._paths = jvm.org.apache.hadoop.fs
         self._bytes = jvm.org.apache.commons.io.IOUtils
         configuration = spark._jsc.hadoopConfiguration()
-        self._transfer = jvm.org.apache.hadoop.io.IOUtils
         self.uri = uri.rstrip("/")
         # The root of a bucket is a directory only with its slash.
         root = self._paths.Path(f"{self.uri}/")
@@ -159,7 +158,7 @@ class HadoopDirectory:
         source = self._files.open(self._at(old))
         try:
             with self._created(new) as stream:
-                self._transfer.copyBytes(source, stream, _BUFFER, False)
+                self._bytes.copy(source, stream, _BUFFER)
         finally:
             source.close()
 

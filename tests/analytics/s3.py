@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -15,9 +14,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+# Of moto's dependencies; they have no type hints.
 import boto3  # type: ignore[import-untyped]
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,6 +28,7 @@ from pyarrow import fs
 from proxy.observability.records.file import RecordFile
 from proxy.observability.records.schema import REQUESTS
 from proxy.observability.records.store import Store, partition
+from tests.analytics.jobs.record_files import LIGHT, kill
 from tests.proxy.observability.records import samples
 
 SERVER = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
@@ -136,9 +138,8 @@ class Server:
             "spark.hadoop.fs.s3a.path.style.access": "true",
             "spark.hadoop.fs.s3a.access.key": KEY,
             "spark.hadoop.fs.s3a.secret.key": SECRET,
+            "spark.driver.extraJavaOptions": LIGHT,
         }
-        # Each job is brief: the least compilation is fastest.
-        settings["spark.driver.extraJavaOptions"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
         return [f"--option={key}={value}" for key, value in settings.items()]
 
 
@@ -177,13 +178,6 @@ class Jobs:
         finally:
             kill(process)
         return out if process.returncode == 0 else f"status {process.returncode}\n{out}{errors[-2000:]}"
-
-
-def kill(process: "subprocess.Popen[str]") -> None:
-    """Send SIGKILL to a job and its JVM."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
 
 
 def place(name: str) -> str:
@@ -317,7 +311,7 @@ def check_stream(checks: Checks, jobs: Jobs, traffic: Bucket, results: Bucket) -
     for prefix, when in (("", "before its first batch"), ("0", "in its first batch")):
         process = jobs.start("stream", URI, *out, "--interval", "1 second")
         begun = f"stream/_checkpoint/offsets/{prefix}"
-        wait_until(lambda name=begun: results.marks(name), when, process)  # type: ignore[misc]
+        wait_until(partial(results.marks, begun), when, process)
         alive = process.poll() is None
         kill(process)
         checks.expect(alive, f"a stream is killed {when}", process.returncode)

@@ -65,17 +65,18 @@ def job(*arguments: str, log: Path) -> Iterator["subprocess.Popen[bytes]"]:
 
 
 # Small work: the least compilation is fastest.
+LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 QUICK = (
     "--memory=512m",
     "--master=local[1]",
     "--option=spark.sql.shuffle.partitions=1",
     "--option=spark.sql.codegen.wholeStage=false",
     "--option=spark.sql.adaptive.enabled=false",
-    "--option=spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    f"--option=spark.driver.extraJavaOptions={LIGHT}",
 )
 
 
-def kill(process: "subprocess.Popen[bytes]") -> None:
+def kill(process: "subprocess.Popen[Any]") -> None:
     """Send SIGKILL to the process and its JVM, which share a process group."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

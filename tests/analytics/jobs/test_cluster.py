@@ -15,10 +15,9 @@ from pyspark.sql import SparkSession
 from analytics.jobs.package import package
 from analytics.jobs.rollups import DAILY, HOURLY, roll
 from tests.analytics.frames import at, failed, receive, send
-from tests.analytics.jobs.record_files import TIMEOUT, kill, rows, until, write
+from tests.analytics.jobs.record_files import LIGHT, TIMEOUT, kill, rows, until, write
 
 HOME = Path(pyspark.__file__).parent
-LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @contextmanager
