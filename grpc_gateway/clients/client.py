@@ -106,6 +106,11 @@ class Client:
         """The newest open telemetry stream."""
         return self._streams[-1] if self._streams else None
 
+    @property
+    def queued_bytes(self) -> int:
+        """The size of the commands that wait in its streams."""
+        return sum(stream.queued_bytes for stream in self._streams)
+
     def attach(self, stream: TelemetryStream) -> None:
         """Make this the stream that commands are pushed to."""
         if stream not in self._streams:

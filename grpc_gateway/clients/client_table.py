@@ -143,7 +143,8 @@ class ClientTable:
     def memory(self, connection: Any) -> int:
         """Return about the memory of a connection's clients, in bytes."""
         clients = self._by_connection.get(connection, {})
-        return len(clients) * _CLIENT_MEMORY + self.settings_bytes(connection) * _SETTINGS_EXPANSION
+        settings = self.settings_bytes(connection) * _SETTINGS_EXPANSION
+        return len(clients) * _CLIENT_MEMORY + settings + sum(client.queued_bytes for client in clients.values())
 
     def __iter__(self) -> Iterator[Client]:
         return iter(tuple(self._clients.values()))

@@ -10,8 +10,10 @@ from protos.apache.rocketmq.v2.definition_pb2 import Code
 from protos.apache.rocketmq.v2.service_pb2 import TelemetryCommand
 from remoting.errors import ConsumerNotOnline, Overloaded, RemotingError, RequestTimeout
 
-# Commands queued for a client; one more ends the stream, since the client does not read it.
+# Commands queued for a client, and their bytes; more end the stream, since the client does not read it. A half message
+# to be checked has up to 4 MiB.
 _MAX_QUEUED = 1_024
+_MAX_QUEUED_BYTES = 16 * 1024 * 1024
 # Requests to one client without a reply.
 _MAX_REQUESTS = 1_024
 # Nonces are unique in this process; replies are matched per stream.
@@ -24,16 +26,18 @@ class TelemetryStream:
     """One open telemetry stream.
 
     principal: the sender that opened it, opaque here. `failure` is the code and text of a stream that ends with an
-    error.
+    error. queued_bytes: of the commands that wait to be sent.
     """
 
-    __slots__ = ("_queue", "_replies", "_wakeup", "ended", "failure", "principal")
+    __slots__ = ("_queue", "_replies", "_wakeup", "ended", "failure", "principal", "queued_bytes")
 
     def __init__(self, principal: Any = None) -> None:
         self.principal = principal
         self.ended = False
         self.failure: tuple[Code, str] | None = None
-        self._queue: deque[TelemetryCommand] = deque()
+        self.queued_bytes = 0
+        # With their sizes.
+        self._queue: deque[tuple[TelemetryCommand, int]] = deque()
         self._replies: dict[str, Reply] = {}
         self._wakeup: asyncio.Future[None] | None = None
 
@@ -41,11 +45,15 @@ class TelemetryStream:
         """Queue a command for the client. Return False if the stream has ended, or ends because its queue is full."""
         if self.ended:
             return False
-        if len(self._queue) >= _MAX_QUEUED:
+        count, size = len(self._queue), command.ByteSize()
+        if count >= _MAX_QUEUED or (count and self.queued_bytes + size > _MAX_QUEUED_BYTES):
+            unread = f"{count} telemetry commands of {self.queued_bytes} bytes"
             self._queue.clear()
-            self.fail(Code.TOO_MANY_REQUESTS, f"the client has not read {_MAX_QUEUED} telemetry commands")
+            self.queued_bytes = 0
+            self.fail(Code.TOO_MANY_REQUESTS, f"the client has not read {unread}")
             return False
-        self._queue.append(command)
+        self._queue.append((command, size))
+        self.queued_bytes += size
         self._wake()
         return True
 
@@ -86,7 +94,9 @@ class TelemetryStream:
                 return None
             self._wakeup = asyncio.get_running_loop().create_future()
             await self._wakeup
-        return self._queue.popleft()
+        command, size = self._queue.popleft()
+        self.queued_bytes -= size
+        return command
 
     def fail(self, code: Code, text: str) -> None:
         """End the stream with an error."""

@@ -26,7 +26,8 @@ class Context:
     principal: the sender; only checked while authentication is on.
     size: bytes of its body. memory: estimate of the bytes that it occupies in memory. started, sent: in seconds of
     `time.monotonic`. broker, sent: None until the request is sent to a broker. trace: None unless it is sampled.
-    window: that counts the request until it ends; None if none does.
+    window: that counts the request at its broker; None if none does. ended: whether the client has its answer, or has
+    cancelled the request.
     """
 
     __slots__ = (
@@ -34,6 +35,7 @@ class Context:
         "channel",
         "code",
         "command",
+        "ended",
         "fields",
         "memory",
         "principal",
@@ -61,6 +63,19 @@ class Context:
         self.broker: str | None = None
         self.trace: Trace | None = None
         self.window: Window | PollTurns | None = None
+        self.ended = False
+
+    def end(self, now: float, answered: bool) -> None:
+        """Note that the request has ended at `now`: it is not sent any more."""
+        self.ended = True
+        self.leave_window(now, answered)
+
+    def leave_window(self, now: float, answered: bool) -> None:
+        """Count the end, at `now`, of the request at its broker, if that is counted."""
+        window = self.window
+        if window is not None:
+            self.window = None
+            window.leave(self.sent, now, answered)
 
     @property
     def known_spec(self) -> RequestSpec:

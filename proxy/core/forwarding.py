@@ -54,16 +54,23 @@ def forward(core: Messaging, context: Context) -> Awaitable[RemotingCommand] | N
 
 
 def send(core: Messaging, context: Context, broker: str) -> Reply | None:
-    """Send the request to this broker; None for a oneway request."""
+    """Send the request to this broker, after any previous one; None for a oneway request.
+
+    Raises ClientGone if the request has been cancelled since it arrived.
+    """
     spec, command = context.spec, context.command
     assert spec is not None
+    if context.ended:
+        raise _cancelled()
     if broker not in context.channel.session.known_brokers:
         # Some clients fetch routes over one connection and send over another.
         touch(core, context.channel, (broker,))
     adapt = _ADAPTATIONS.get(context.code)
     if adapt is not None:
         adapt(core, context)
-    context.broker, context.sent = broker, monotonic()
+    now = monotonic()
+    context.leave_window(now, answered=False)
+    context.broker, context.sent = broker, now
     oneway = command.flag & ONEWAY_FLAG
     timeout = core.settings.cluster.request_timeout
     if spec.poll is not None:
@@ -73,14 +80,14 @@ def send(core: Messaging, context: Context, broker: str) -> Reply | None:
             command.body = b""
         turns = None if core.poll_turns is None else core.poll_turns.of(broker, context.channel.session)
         if turns is not None:
-            if not turns.enter(context.sent):
+            if not turns.enter(now):
                 return turns.wait(context.channel, partial(_send_waiting_poll, core, context, turns, timeout))
             context.window = turns
     elif core.shares is not None:
         window = context.channel.session.windows.get(broker) or _join(core.shares, core, context, broker)
         if window is not None:
             # The end of a oneway request is unknown: it only stays behind earlier requests.
-            if window.waiting if oneway else not window.enter(context.sent):
+            if window.waiting if oneway else not window.enter(now):
                 return window.wait(partial(_send_waiting, core, context, window, timeout))
             if not oneway:
                 context.window = window
@@ -117,6 +124,8 @@ def _send_waiting(
     """Send a request that has waited; None for a oneway request. Raises ClientGone, Overloaded."""
     command, broker = context.command, context.broker
     assert broker is not None
+    if context.ended:
+        raise _cancelled()
     if context.channel.closed:
         raise ClientGone("the client has disconnected before its request was sent")
     if now - context.started > timeout:
@@ -128,6 +137,10 @@ def _send_waiting(
         return None
     context.window = window
     return core.backend.request(broker, context.known_spec, command, timeout, context.channel)
+
+
+def _cancelled() -> ClientGone:
+    return ClientGone("the client has cancelled the request before it was sent")
 
 
 def limit_poll(context: Context, field: str) -> int:

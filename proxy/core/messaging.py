@@ -191,8 +191,7 @@ class Messaging:
             # Not in a callback of its own: each takes 0.5 µs.
             context.channel.session.polls.pop(reply, None)
             self.drain.polls.pop(reply, None)
-        if context.window is not None:
-            context.window.leave(context.sent, now, not cancelled and error is None)
+        context.end(now, not cancelled and error is None)
         if cancelled:
             self._observe(context, RemotingError.code, now)
         elif error is None:

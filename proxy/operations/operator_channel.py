@@ -81,7 +81,10 @@ async def handle(
 ) -> RemotingCommand:
     """Return a handler's reply to a request of the operator. Raises RemotingError, TimeoutError."""
     context = Context(Operator(), commands.request(code, fields, body), REQUESTS[code], time.monotonic())
-    handled = handling(core, context)
-    assert handled is not None
-    async with asyncio.timeout(timeout):
-        return await handled
+    try:
+        handled = handling(core, context)
+        assert handled is not None
+        async with asyncio.timeout(timeout):
+            return await handled
+    finally:
+        context.end(time.monotonic(), answered=True)

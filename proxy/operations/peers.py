@@ -26,7 +26,8 @@ _RETRY_DELAY = 5.0
 _MARGIN = 1.0
 _HELLO_TIMEOUT = 2.0
 _HTTPS = "https://"
-CALLER_HEADER = "x-gantry-caller"
+# Of a caller whose request another replica sends on: its name, and its role there, in lower case.
+CALLER_HEADER, ROLE_HEADER = "x-gantry-caller", "x-gantry-role"
 PATH = "/v1/peer"
 
 
@@ -110,7 +111,8 @@ class Peers:
         credential = {"authorization": f"Bearer {self._settings.peer_token}"}
         try:
             response = await request(peer.where, method, target, {**headers, **credential}, body, timeout)
-            if response.status in (401, 403, 421):
+            # This replica's fault. 403 may be the caller's, whose role the headers name.
+            if response.status in (401, 421):
                 raise PeerUnavailable(f"it refuses the request with {response.status}")
         except PeerUnavailable as error:
             self._failed(peer, str(error))

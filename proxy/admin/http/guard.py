@@ -23,7 +23,7 @@ from proxy.core.health import PATHS
 from proxy.operations import event_log
 from proxy.operations.audit import Write
 from proxy.operations.failures import INTERNAL_ERROR
-from proxy.operations.peers import CALLER_HEADER
+from proxy.operations.peers import CALLER_HEADER, ROLE_HEADER
 
 _log = logging.getLogger("gantry.admin")
 
@@ -34,15 +34,16 @@ Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
 _SAFE = frozenset(("GET", "HEAD", "OPTIONS"))
 # Paths that need no role: health, and the files of the live page, which hold no figures.
-_OPEN = frozenset((*PATHS, *FILES))
+OPEN = frozenset((*PATHS, *FILES))
 # Login and logout: every caller may ask for a session, whose credential is checked there. Its body is a secret.
-_SESSION = "/v1/session"
+SESSION = "/v1/session"
 # HEAD is not served for streams: their response never ends.
 _STREAMS = frozenset(("/v1/tap",))
 # Limits on a write's body in the audit: bytes, and brackets, since JSON nested too deeply cannot be encoded.
 _MAX_AUDITED = 4 * 1024
 _MAX_BRACKETS = 64
 _ANY = "*"
+_ROLES = {role.name.lower(): role for role in Role}
 # Fields of bodies whose values are secrets.
 _SECRETS = frozenset(("secret", "password"))
 _MASK = "********"
@@ -66,9 +67,9 @@ class Guard:
             # Health probes often send an address or no Host, and health is public.
             if request.path not in PATHS:
                 self._check_host(request)
-            if request.path not in _OPEN:
+            if request.path not in OPEN:
                 caller = self._caller(request)
-                if request.path != _SESSION:
+                if request.path != SESSION:
                     self._check_role(request, caller)
                 self._check_origin(request)
                 body = await self._body(request, receive)
@@ -146,7 +147,8 @@ class Guard:
         except TooManyLogins:
             self._refuse("logins", too_many_logins())
         if caller.peer and CALLER_HEADER in headers:
-            return replace(caller, name=f"{headers[CALLER_HEADER][:255]} at {caller.name}")
+            role = min(caller.role, _ROLES.get(headers.get(ROLE_HEADER, ""), Role.NONE))
+            return replace(caller, name=f"{headers[CALLER_HEADER][:255]} at {caller.name}", role=role)
         return caller
 
     def _check_role(self, request: "_Request", caller: Caller) -> None:
@@ -204,7 +206,7 @@ class Guard:
                 request.method,
                 request.path,
                 request.scope.get("query_string", b"").decode("ascii", "replace"),
-                None if request.path == _SESSION else _audited(body),
+                None if request.path == SESSION else _audited(body),
                 status,
             ),
             unauthenticated=status == 401,

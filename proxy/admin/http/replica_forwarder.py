@@ -4,14 +4,14 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
 from proxy.admin.http import problems
-from proxy.admin.http.guard import Application, Message, Receive, Send
+from proxy.admin.http.guard import OPEN, SESSION, Application, Message, Receive, Send
 from proxy.operations.operation import BULK_TIMEOUT
 from proxy.operations.peer_http import PeerUnavailable
-from proxy.operations.peers import CALLER_HEADER, Peers
+from proxy.operations.peers import CALLER_HEADER, ROLE_HEADER, Peers
 
 PARAMETER = "replica"
-# Streams have no end.
-_NOT_FORWARDED = frozenset(("/v1/tap",))
+# Streams have no end. A session belongs to the replica that opened it, and open paths have no caller to be named there.
+_NOT_FORWARDED = OPEN | {SESSION, "/v1/tap"}
 
 
 class ReplicaForwarder:
@@ -49,6 +49,7 @@ class ReplicaForwarder:
             if key in (b"accept", b"content-type")
         }
         headers[CALLER_HEADER] = caller.name.encode("ascii", "replace").decode()
+        headers[ROLE_HEADER] = caller.role.name.lower()
         target = quote(path) + (f"?{query}" if query else "")
         body = (await receive()).get("body", b"")
         try:

@@ -9,13 +9,13 @@ from proxy.embedded.broker.errors import Refused
 from proxy.embedded.broker.pop_checkpoints import Checkpoint
 from proxy.embedded.broker.pulling import existing_topic
 from proxy.embedded.broker.request import Answer, Request
-from proxy.embedded.store import StorageError
+from proxy.embedded.store import Corrupt, StorageError
 from remoting import command as commands
 from remoting import messages, pop, properties
 from remoting.batch_ack import BatchAck, BatchAckBody
 from remoting.codes import ResponseCode
-from remoting.errors import RemotingError
-from remoting.names import RETRY_PREFIX
+from remoting.errors import BodyError, RemotingError
+from remoting.names import DLQ_PREFIX, RETRY_PREFIX
 from remoting.pop import ExtraInfo
 from remoting.pop_offset_info import real_topic
 
@@ -26,6 +26,9 @@ _RETRY_INTERVAL = 1000
 # Maximum number of messages that are redelivered in one tick, apart from the rest of a checkpoint.
 _MAX_REVIVED = 1024
 _POP_RETRY_QUEUES = 1
+# Bytes of properties that leave room for a receipt handle in a record, whose limit is 32,767: of seven numbers and the
+# broker's name.
+_MAX_RETRIED_PROPERTIES = 32_767 - 512
 # Bodies of empty batches.
 _EMPTY_BODIES = frozenset((b"", b"{}"))
 
@@ -127,8 +130,7 @@ def _move(broker: Broker, key: tuple[str, str, int, int, int], offset: int, now:
     checkpoint = Checkpoint(topic, group, queue_id, offset, now, now + invisible_time, (offset,))
     with broker.store.transaction():
         broker.checkpoints.ack(key, (offset,))
-        broker.checkpoints.write(checkpoint)
-    broker.checkpoints.remember(checkpoint)
+        broker.checkpoints.put(checkpoint)
     return now
 
 
@@ -165,33 +167,43 @@ def _revive(broker: Broker, checkpoint: Checkpoint) -> None:
     if not target.startswith(RETRY_PREFIX):
         target = names.pop_retry_topic(checkpoint.topic, checkpoint.group, broker.settings.retry_topic_v2)
     topic = broker.topics.create(target, _POP_RETRY_QUEUES)
-    stored = []
+    if broker.offsets.get(target, checkpoint.group, 0) < 0:
+        broker.offsets.commit(target, checkpoint.group, 0, 0)
+    stored: list[messages.StoredMessage] = []
     with broker.store.transaction():
-        if broker.offsets.get(target, checkpoint.group, 0) < 0:
-            broker.offsets.commit(target, checkpoint.group, 0, 0)
         for offset in checkpoint.offsets:
-            record = broker.read_one(checkpoint.topic, checkpoint.queue_id, offset)
-            if record is not None:
-                stored.append(broker.store.append(_retried(broker, checkpoint, record, topic.name)))
-        broker.checkpoints.delete(checkpoint)
-    broker.checkpoints.forget(checkpoint)
+            # An unreadable message must not keep the others from their redelivery.
+            try:
+                record = broker.read_one(checkpoint.topic, checkpoint.queue_id, offset)
+                if record is not None:
+                    stored.append(broker.store.append(_retried(broker, checkpoint, record, topic.name)))
+            except (BodyError, Corrupt) as error:
+                _log.error("message %d of topic %s cannot be redelivered: %s", offset, checkpoint.topic, error)
+        broker.checkpoints.drop(checkpoint)
     for message in stored:
         broker.message_appended(message)
+        if message.topic.startswith(DLQ_PREFIX):
+            broker.dead_lettered(None, checkpoint.group, checkpoint.topic)
 
 
 def _retried(broker: Broker, checkpoint: Checkpoint, record: bytes, topic: str) -> messages.StoredMessage:
+    """Return the copy of a message for a retry topic; a dead letter if its properties have no room for a handle."""
     message = messages.decode_message(record)
     pairs = dict(message.property_map)
     if message.reconsume_times == 0 or properties.FIRST_POP_TIME not in pairs:
         pairs[properties.FIRST_POP_TIME] = str(checkpoint.pop_time)
     pairs[properties.ORIGIN_GROUP] = checkpoint.group
+    text = properties.encode(pairs)
+    if len(text.encode()) > _MAX_RETRIED_PROPERTIES:
+        _log.warning("a message of topic %s has too many properties to be redelivered: a dead letter", checkpoint.topic)
+        text, topic = message.properties, broker.topics.create_dead_letter_topic(checkpoint.group).name
     address = (broker.settings.host, broker.settings.port)
     return replace(
         message,
         topic=topic,
         queue_id=0,
         reconsume_times=message.reconsume_times + 1,
-        properties=properties.encode(pairs),
+        properties=text,
         born_host=address,
         store_host=address,
         prepared_transaction_offset=0,

@@ -86,9 +86,9 @@ class Broker:
         self.creations = Creations(settings)
         # The client of the request in progress, which may create topics and groups.
         self._requester: Channel | None = None
-        self.topics = Topics(settings, store.table("topics"), self.admit_topic)
-        self.groups = Groups(settings, store.table("groups"), self._admit_group)
-        self.offsets = Offsets(store.table("offsets"), store.table("resets"))
+        self.topics = Topics(settings, store, self.admit_topic)
+        self.groups = Groups(settings, store, self._admit_group)
+        self.offsets = Offsets(store)
         self.request_modes = store.table("modes")
         self.kv_config = store.table("kv")
         self.users = Users(store.table("users"), store.table("acls"))
@@ -97,8 +97,8 @@ class Broker:
         self.locks = QueueLocks(settings.lock_timeout)
         self.pipeline = AppendPipeline(settings, store, self.message_appended)
         self.transactions = Transactions(settings, store, self.pipeline, self._push_to_producer)
-        self.checkpoints = Checkpoints(store.table("pops"))
-        self.fifo_locks = FifoLocks(store.table("orders"))
+        self.checkpoints = Checkpoints(store)
+        self.fifo_locks = FifoLocks(store)
         self.waiting_pulls: LongPolls[tuple[str, int]] = LongPolls()
         self.waiting_pops: LongPolls[PopKey] = LongPolls()
         self.waiting_notifications: LongPolls[PopKey] = LongPolls()
@@ -159,9 +159,10 @@ class Broker:
 
     def _resume(self, poll: LongPoll, handler: Handler, now: int) -> None:
         """Serve a request that has waited; it may continue to wait."""
-        answer = self._serve(handler, poll.request.resume(now))
+        answer = self._serve(handler, poll.request.resume(now, poll.reply))
         if isinstance(answer, asyncio.Future):
-            answer.add_done_callback(partial(_copy_result, poll.reply))
+            if answer is not poll.reply:
+                answer.add_done_callback(partial(_copy_result, poll.reply))
         elif answer is not None and not poll.reply.done():
             poll.reply.set_result(answer)
 

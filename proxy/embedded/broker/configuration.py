@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import orjson
@@ -107,7 +108,8 @@ def delete_topic(broker: Broker, request: Request) -> Answer:
                 broker.store.drop_topic(topic)
                 broker.offsets.drop_topic(topic)
                 broker.fifo_locks.drop(topic=topic)
-                broker.statistics.drop_topic(topic)
+                broker.checkpoints.drop_topic(topic)
+                broker.store.when_written(partial(broker.statistics.drop_topic, topic))
     return broker.when_durable(commands.success())
 
 

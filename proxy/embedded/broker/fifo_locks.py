@@ -5,11 +5,12 @@ until which they are invisible, and their numbers of previous deliveries.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import orjson
 
-from proxy.embedded.store import Table
+from proxy.embedded.store import Store
 
 Key = tuple[str, str, int]
 
@@ -67,9 +68,10 @@ class FifoLock:
 class FifoLocks:
     """All FIFO locks by key."""
 
-    def __init__(self, table: Table) -> None:
-        self._table = table
-        self._locks = {_key(key): FifoLock.decode(value) for key, value in table.items()}
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._table = store.table("orders")
+        self._locks = {_key(key): FifoLock.decode(value) for key, value in self._table.items()}
 
     def __len__(self) -> int:
         return len(self._locks)
@@ -89,7 +91,7 @@ class FifoLocks:
     def new_lock(
         self, key: Key, attempt_id: str | None, pop_time: int, invisible_time: int, offsets: Sequence[int]
     ) -> FifoLock:
-        """Return the lock of a pop of these messages, which `write` and `remember` must store."""
+        """Return the lock of a pop of these messages, which `put` must store."""
         lock = FifoLock(pop_time, invisible_time, list(offsets), attempt_id or None)
         last = self._locks.get(key)
         if last is not None:
@@ -100,41 +102,37 @@ class FifoLocks:
                 lock.counts = {o: last.counts.get(o, 0) + 1 for o in lock.offsets if o in redelivered}
         return lock
 
-    def write(self, key: Key, lock: FifoLock) -> None:
-        """Write a lock to the table; `remember` must follow once the transaction has succeeded."""
+    def put(self, key: Key, lock: FifoLock) -> None:
+        """Lock a queue."""
         self._table.put(_row(key), lock.encode())
-
-    def remember(self, key: Key, lock: FifoLock) -> None:
-        """Set a lock that has been written."""
-        self._locks[key] = lock
+        self._store.when_written(partial(self._locks.__setitem__, key, lock))
 
     def ack(self, key: Key, offset: int, pop_time: int) -> int | None:
         """Acknowledge a message; return the offset at which the group continues, or None for an expired handle.
 
-        Raises KeyError for a message that was not delivered.
+        A handle has expired if its messages were popped again, or if the group's offset was reset since. Raises
+        KeyError for a message that was not delivered.
         """
         lock = self._locks.get(key)
-        if lock is None:
-            return offset + 1
-        if pop_time != lock.pop_time:
+        if lock is None or pop_time != lock.pop_time:
             return None
         if offset not in lock.offsets:
             raise KeyError(offset)
-        lock.acked.add(offset)
-        self.write(key, lock)
-        return lock.next_offset
+        acked = replace(lock, acked=lock.acked | {offset})
+        self.put(key, acked)
+        return acked.next_offset
 
     def postpone(self, key: Key, offset: int, pop_time: int, visible_at: int) -> None:
         """Make a message visible at another time."""
         lock = self._locks.get(key)
         if lock is not None and lock.pop_time == pop_time:
-            lock.visible[offset] = visible_at
-            self.write(key, lock)
+            self.put(key, replace(lock, visible=lock.visible | {offset: visible_at}))
 
     def clear(self, key: Key) -> None:
         """Unlock a queue."""
-        if self._locks.pop(key, None) is not None:
+        if key in self._locks:
             self._table.delete(_row(key))
+            self._store.when_written(partial(self._locks.pop, key, None))
 
     def drop(self, topic: str | None = None, group: str | None = None) -> None:
         """Unlock the queues of a topic or of a group."""

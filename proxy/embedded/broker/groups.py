@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import orjson
 
 from proxy.embedded.broker import names
 from proxy.embedded.broker.settings import BrokerSettings
-from proxy.embedded.store import StorageError, Table
+from proxy.embedded.store import StorageError, Store
 
 _DEFAULTS: dict[str, Any] = {
     "consumeEnable": True,
@@ -74,13 +75,14 @@ class Group:
 class Groups:
     """All groups by name. `version` counts changes. `admit` returns whether a request may create a group."""
 
-    def __init__(self, settings: BrokerSettings, table: Table, admit: Callable[[str], bool] = lambda _: True) -> None:
+    def __init__(self, settings: BrokerSettings, store: Store, admit: Callable[[str], bool]) -> None:
         self._admit = admit
         self._auto_create = settings.auto_create_groups
-        self._table = table
+        self._store = store
+        self._table = store.table("groups")
         self.version = 0
         self._groups = {name: Group({"groupName": name}) for name in names.SYSTEM_GROUPS}
-        for _, value in table.items():  # noqa: PERF102  # a table, not a dict
+        for _, value in self._table.items():  # noqa: PERF102  # a table, not a dict
             group = Group(orjson.loads(value))
             self._groups[group.name] = group
 
@@ -109,12 +111,19 @@ class Groups:
         previous = self._groups.get(group.name)
         if previous is None or previous.data != group.data:
             self._table.put(group.name.encode(), orjson.dumps(group.data))
-            self._groups[group.name] = group
-            self.version += 1
+            self._store.when_written(partial(self._set, group))
         return group
+
+    def _set(self, group: Group) -> None:
+        self._groups[group.name] = group
+        self.version += 1
 
     def drop(self, name: str) -> None:
         """Remove a group."""
-        if self._groups.pop(name, None) is not None:
+        if name in self._groups:
             self._table.delete(name.encode())
-            self.version += 1
+            self._store.when_written(partial(self._forget, name))
+
+    def _forget(self, name: str) -> None:
+        self._groups.pop(name, None)
+        self.version += 1

@@ -20,6 +20,9 @@ _log = logging.getLogger("gantry.embedded")
 
 _Key = TypeVar("_Key", bound=Hashable)
 
+# Minimum number of outdated deadlines before the deadlines are rebuilt.
+_MIN_OUTDATED = 1024
+
 
 @dataclass(eq=False, slots=True)
 class LongPoll:
@@ -53,7 +56,7 @@ class LongPolls(Generic[_Key]):
     def __init__(self) -> None:
         self.total = 0
         self._polls: dict[_Key, dict[int, LongPoll]] = {}
-        # Deadline, number and key; they remain until the deadline after a poll has ended.
+        # Deadline, number and key; those of ended polls remain for a while.
         self._deadlines: list[tuple[int, int, _Key]] = []
         self._numbers = itertools.count()
 
@@ -63,6 +66,12 @@ class LongPolls(Generic[_Key]):
         self._polls.setdefault(key, {})[number] = poll
         heapq.heappush(self._deadlines, (poll.deadline, number, key))
         self.total += 1
+        if len(self._deadlines) > 2 * self.total + _MIN_OUTDATED:
+            # Most are of polls that were woken.
+            self._deadlines = [
+                (poll.deadline, number, key) for key, polls in self._polls.items() for number, poll in polls.items()
+            ]
+            heapq.heapify(self._deadlines)
 
     def count(self, key: _Key) -> int:
         """Return the number of polls with a key."""

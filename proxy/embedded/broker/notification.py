@@ -32,7 +32,7 @@ def notify(broker: Broker, request: Request) -> Answer:
     deadline, key = request.sent_at + wait - _RESPONSE_MARGIN, (topic.name, group.name, queue_id)
     admitted = broker.admit_poll(key)
     if wait > 0 and request.now <= deadline and admitted:
-        poll = LongPoll(request, deadline, broker.future(), ResponseCode.SUCCESS)
+        poll = LongPoll(request, deadline, request.reply or broker.future(), ResponseCode.SUCCESS)
         broker.waiting_notifications.add(key, poll)
         return poll.reply
     return commands.success({"hasMsg": "false", "pollingFull": java_bool(not admitted)})

@@ -2,8 +2,9 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from functools import partial
 
-from proxy.embedded.store import Table
+from proxy.embedded.store import Store, Table
 
 _NO_OFFSETS: dict[int, int] = {}
 
@@ -14,11 +15,11 @@ class Offsets:
     Offsets that were pulled but not committed are lost at the next start.
     """
 
-    def __init__(self, table: Table, resets: Table) -> None:
-        self._table = table
-        self._resets = resets
-        self._offsets = _load(table)
-        self._pending_resets = _load(resets)
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._table, self._resets = store.table("offsets"), store.table("resets")
+        self._offsets = _load(self._table)
+        self._pending_resets = _load(self._resets)
         self._pulled: defaultdict[tuple[str, str], dict[int, int]] = defaultdict(dict)
 
     def get(self, topic: str, group: str, queue_id: int) -> int:
@@ -29,17 +30,9 @@ class Offsets:
         """Store an offset; return whether it changed."""
         if self.get(topic, group, queue_id) == offset:
             return False
-        self.write(topic, group, queue_id, offset)
-        self.remember(topic, group, queue_id, offset)
-        return True
-
-    def write(self, topic: str, group: str, queue_id: int, offset: int) -> None:
-        """Write an offset to the table; `remember` must follow once the transaction has succeeded."""
         self._table.put(_key(topic, group, queue_id), _value(offset))
-
-    def remember(self, topic: str, group: str, queue_id: int, offset: int) -> None:
-        """Set an offset that has been written."""
-        self._offsets[topic, group][queue_id] = offset
+        self._store.when_written(partial(_set, self._offsets, (topic, group), queue_id, offset))
+        return True
 
     def set_pulled(self, topic: str, group: str, queue_id: int, offset: int) -> None:
         """Set the offset up to which a group has pulled."""
@@ -97,11 +90,19 @@ class Offsets:
 
     def _drop(self, pairs: Iterable[tuple[str, str]]) -> None:
         for topic, group in pairs:
-            for queue_id in self._offsets.pop((topic, group)):
+            for queue_id in self._offsets[topic, group]:
                 self._table.delete(_key(topic, group, queue_id))
-            for queue_id in self._pending_resets.pop((topic, group), {}):
+            for queue_id in self._pending_resets.get((topic, group), _NO_OFFSETS):
                 self._resets.delete(_key(topic, group, queue_id))
-            self._pulled.pop((topic, group), None)
+            self._store.when_written(partial(self._forget, topic, group))
+
+    def _forget(self, topic: str, group: str) -> None:
+        for table in (self._offsets, self._pending_resets, self._pulled):
+            table.pop((topic, group), None)
+
+
+def _set(offsets: dict[tuple[str, str], dict[int, int]], pair: tuple[str, str], queue_id: int, offset: int) -> None:
+    offsets[pair][queue_id] = offset
 
 
 def _key(topic: str, group: str, queue_id: int) -> bytes:

@@ -8,8 +8,9 @@ group's offset in the same transaction, so that after a crash no message is lost
 import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from proxy.embedded.store import Table
+from proxy.embedded.store import Store
 
 # Minimum number of outdated times before the times are rebuilt.
 _MIN_OUTDATED = 1024
@@ -41,12 +42,13 @@ class Checkpoint:
 class Checkpoints:
     """Checkpoints by key, and by the time at which their messages become visible."""
 
-    def __init__(self, table: Table) -> None:
-        self._table = table
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._table = store.table("pops")
         self._checkpoints: dict[Key, Checkpoint] = {}
         self._times: list[tuple[int, Key]] = []
-        for key, value in table.items():
-            self.remember(_decode(key, value))
+        for key, value in self._table.items():
+            self._add(_decode(key, value))
 
     def __len__(self) -> int:
         return len(self._checkpoints)
@@ -54,12 +56,12 @@ class Checkpoints:
     def __contains__(self, key: Key) -> bool:
         return key in self._checkpoints
 
-    def write(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint to the table; `remember` must follow once the transaction has succeeded."""
+    def put(self, checkpoint: Checkpoint) -> None:
+        """Add a checkpoint."""
         self._table.put(_row(checkpoint.key), checkpoint.encode())
+        self._store.when_written(partial(self._add, checkpoint))
 
-    def remember(self, checkpoint: Checkpoint) -> None:
-        """Add a checkpoint that has been written."""
+    def _add(self, checkpoint: Checkpoint) -> None:
         self._checkpoints[checkpoint.key] = checkpoint
         heapq.heappush(self._times, (checkpoint.visible_at, checkpoint.key))
         if len(self._times) > 2 * len(self._checkpoints) + _MIN_OUTDATED:
@@ -79,8 +81,8 @@ class Checkpoints:
             self.drop(checkpoint)
         elif count:
             changed = Checkpoint(*key, checkpoint.visible_at, remaining)
-            self.write(changed)
-            self._checkpoints[key] = changed
+            self._table.put(_row(key), changed.encode())
+            self._store.when_written(partial(self._checkpoints.__setitem__, key, changed))
         return count
 
     def is_pending(self, key: Key, offset: int) -> bool:
@@ -88,18 +90,15 @@ class Checkpoints:
         checkpoint = self._checkpoints.get(key)
         return checkpoint is not None and offset in checkpoint.offsets
 
-    def delete(self, checkpoint: Checkpoint) -> None:
-        """Delete a checkpoint from the table; `forget` must follow once the transaction has succeeded."""
-        self._table.delete(_row(checkpoint.key))
-
-    def forget(self, checkpoint: Checkpoint) -> None:
-        """Remove a checkpoint that has been deleted from the table."""
-        self._checkpoints.pop(checkpoint.key, None)
-
     def drop(self, checkpoint: Checkpoint) -> None:
         """Delete a checkpoint."""
-        self.delete(checkpoint)
-        self.forget(checkpoint)
+        self._table.delete(_row(checkpoint.key))
+        self._store.when_written(partial(self._checkpoints.pop, checkpoint.key, None))
+
+    def drop_topic(self, topic: str) -> None:
+        """Delete the checkpoints of a topic."""
+        for checkpoint in [each for each in self._checkpoints.values() if each.topic == topic]:
+            self.drop(checkpoint)
 
     def due(self, now: int, limit: int) -> list[Checkpoint]:
         """Return checkpoints whose invisible time is over, each once; they remain until they are dropped.

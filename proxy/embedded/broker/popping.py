@@ -118,12 +118,13 @@ def _wait(broker: Broker, state: _PopState, queue_id: int, deadline: int, wait: 
     code = ResponseCode.POLLING_TIMEOUT
     if wait > 0 and state.request.now <= deadline - _RESPONSE_MARGIN:
         if broker.admit_poll(key):
-            poll = LongPoll(state.request, deadline - _RESPONSE_MARGIN, broker.future(), code, state.filter)
+            reply = state.request.reply or broker.future()
+            poll = LongPoll(state.request, deadline - _RESPONSE_MARGIN, reply, code, state.filter)
             broker.waiting_pops.add(key, poll)
             if state.remaining > 0:
                 # A read does not examine all messages: the next tick continues.
                 broker.wake_at_next_tick(key)
-            return poll.reply
+            return reply
         code = ResponseCode.POLLING_FULL
     return refusal(code, Status.NO_MESSAGE_IN_QUEUE, _fields(state))
 
@@ -230,10 +231,8 @@ def _deliver(broker: Broker, state: _PopState, topic: str, queue_id: int, offset
         topic, group, queue_id, offset, state.time, state.time + state.invisible_time, tuple(fetched.offsets)
     )
     with broker.store.transaction():
-        broker.checkpoints.write(checkpoint)
-        broker.offsets.write(topic, group, queue_id, fetched.next_offset)
-    broker.checkpoints.remember(checkpoint)
-    broker.offsets.remember(topic, group, queue_id, fetched.next_offset)
+        broker.checkpoints.put(checkpoint)
+        broker.offsets.commit(topic, group, queue_id, fetched.next_offset)
     _add(broker, state, topic, queue_id, offset, fetched)
 
 
@@ -244,10 +243,8 @@ def _deliver_in_order(
     key = (topic, group, queue_id)
     lock = broker.fifo_locks.new_lock(key, state.attempt_id, state.time, state.invisible_time, fetched.offsets)
     with broker.store.transaction():
-        broker.fifo_locks.write(key, lock)
-        broker.offsets.write(topic, group, queue_id, offset)
-    broker.fifo_locks.remember(key, lock)
-    broker.offsets.remember(topic, group, queue_id, offset)
+        broker.fifo_locks.put(key, lock)
+        broker.offsets.commit(topic, group, queue_id, offset)
     broker.unlock_at(lock.free_at(), key)
     _count(state, topic, queue_id, lock)
     _add(broker, state, topic, queue_id, offset, fetched)

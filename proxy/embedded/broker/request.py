@@ -26,19 +26,25 @@ def _address(address: HostPort) -> tuple[str, int]:
 class Request:
     """A request of a client (None: of this process itself) at a time in ms since 1970.
 
-    arrived_at: the time of its arrival if it has waited since then, else None.
+    arrived_at: the time of its arrival if it has waited since then, else None. reply: its response, if it has waited.
     """
 
-    __slots__ = ("arrived_at", "channel", "command", "fields", "now")
+    __slots__ = ("arrived_at", "channel", "command", "fields", "now", "reply")
 
     def __init__(
-        self, channel: Channel | None, command: RemotingCommand, now: int, arrived_at: int | None = None
+        self,
+        channel: Channel | None,
+        command: RemotingCommand,
+        now: int,
+        arrived_at: int | None = None,
+        reply: Reply | None = None,
     ) -> None:
         self.channel = channel
         self.command = command
         self.fields = command.fields
         self.now = now
         self.arrived_at = arrived_at
+        self.reply = reply
 
     @property
     def resumed(self) -> bool:
@@ -73,9 +79,10 @@ class Request:
         """IP address and port of the client; 0.0.0.0:0 without an IP address."""
         return _NO_ADDRESS if self.channel is None else _address(self.channel.peer.address)
 
-    def resume(self, now: int) -> "Request":
-        """Return the same request after it has waited."""
-        return Request(self.channel, self.command, now, self.now if self.arrived_at is None else self.arrived_at)
+    def resume(self, now: int, reply: Reply) -> "Request":
+        """Return the same request after it has waited; `reply` is its response."""
+        arrived_at = self.now if self.arrived_at is None else self.arrived_at
+        return Request(self.channel, self.command, now, arrived_at, reply)
 
 
 def java_bool(value: bool) -> str:

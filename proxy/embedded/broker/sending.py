@@ -23,7 +23,6 @@ from remoting.requests import SEND_FIELD_NAMES
 
 # The first version (3.4.9) whose clients send the maximum number of redeliveries.
 _SENDS_MAX_RECONSUME_TIMES = 121
-_DEAD_LETTER_QUEUES = 1
 _MAX_PRIORITY_DIGITS = 10
 
 
@@ -188,9 +187,8 @@ def _retried(broker: Broker, header: Header, message: StoredMessage, pairs: dict
     # Queue locks show that the group consumes in order, which a later redelivery would violate.
     if message.reconsume_times <= maximum and not broker.locks.is_locked(name, broker.now):
         return message
-    dead_letters = broker.topics.create(names.dead_letter_topic(name), _DEAD_LETTER_QUEUES)
     pairs[properties.DELAY_TIME_LEVEL] = "0"
-    return replace(message, topic=dead_letters.name, queue_id=broker.random.randrange(_DEAD_LETTER_QUEUES))
+    return replace(message, topic=broker.topics.create_dead_letter_topic(name).name, queue_id=0)
 
 
 def _prioritized(message: StoredMessage, topic: Topic, pairs: dict[str, str]) -> StoredMessage:
@@ -255,7 +253,7 @@ def send_back(broker: Broker, request: Request) -> Answer:
         maximum = request.number("maxReconsumeTimes", maximum)
     dead = message.reconsume_times >= maximum or level < 0
     if dead:
-        topic = broker.topics.create(names.dead_letter_topic(group.name), _DEAD_LETTER_QUEUES)
+        topic = broker.topics.create_dead_letter_topic(group.name)
         level = 0
     elif level == 0:
         level = 3 + message.reconsume_times

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import orjson
 
 from proxy.embedded.broker import names
 from proxy.embedded.broker.settings import BrokerSettings
-from proxy.embedded.store import Table
+from proxy.embedded.store import Store
 from remoting.messages import Permission
 from remoting.properties import MessageType
 
@@ -85,12 +86,13 @@ class Topic:
 class Topics:
     """All topics by name. `version` counts changes. `admit` returns whether a request may create a topic."""
 
-    def __init__(self, settings: BrokerSettings, table: Table, admit: Callable[[str], bool] = lambda _: True) -> None:
-        self._table = table
+    def __init__(self, settings: BrokerSettings, store: Store, admit: Callable[[str], bool]) -> None:
+        self._store = store
+        self._table = store.table("topics")
         self._admit = admit
         self.version = 0
         self._topics = {topic.name: topic for topic in _system_topics(settings)}
-        for _, value in table.items():  # noqa: PERF102  # a table, not a dict
+        for _, value in self._table.items():  # noqa: PERF102  # a table, not a dict
             topic = Topic.from_json(orjson.loads(value))
             self._topics[topic.name] = topic
 
@@ -110,15 +112,22 @@ class Topics:
         """Create or change a topic."""
         if self._topics.get(topic.name) != topic:
             self._table.put(topic.name.encode(), orjson.dumps(topic.to_json()))
-            self._topics[topic.name] = topic
-            self.version += 1
+            self._store.when_written(partial(self._set, topic))
         return topic
+
+    def _set(self, topic: Topic) -> None:
+        self._topics[topic.name] = topic
+        self.version += 1
 
     def drop(self, name: str) -> None:
         """Remove a topic; an unknown one is ignored."""
-        if self._topics.pop(name, None) is not None:
+        if name in self._topics:
             self._table.delete(name.encode())
-            self.version += 1
+            self._store.when_written(partial(self._forget, name))
+
+    def _forget(self, name: str) -> None:
+        self._topics.pop(name, None)
+        self.version += 1
 
     def create_by_send(self, name: str, template: str, queues: int, sys_flag: int) -> Topic | None:
         """Create a topic for its first message from a template.
@@ -138,6 +147,10 @@ class Topics:
         if topic is not None:
             return topic if topic.order == order else self.put(replace(topic, order=order))
         return self.put(Topic(name, queues, queues, sys_flag=sys_flag, order=order))
+
+    def create_dead_letter_topic(self, group: str) -> Topic:
+        """Create the topic of a group's dead letters, with one queue, unless it exists."""
+        return self.create(names.dead_letter_topic(group), 1)
 
 
 def _system_topics(settings: BrokerSettings) -> Iterator[Topic]:

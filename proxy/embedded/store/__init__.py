@@ -5,7 +5,7 @@ senders share one fsync. Positions in the log are commit log offsets.
 """
 
 import asyncio
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -75,6 +75,12 @@ class Store(Protocol):
 
         They are written at the end; leaving by an exception writes nothing. Reads inside do not return them yet. A
         nested transaction belongs to the outer one. There must be no await inside.
+        """
+
+    def when_written(self, effect: Callable[[], object]) -> None:
+        """Call `effect` once the preceding changes are written: at the end of the transaction unless it fails, or now.
+
+        For copies in memory of what is in a table.
         """
 
     def synced(self) -> "asyncio.Future[None]":

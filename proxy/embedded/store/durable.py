@@ -155,6 +155,13 @@ class DurableStore:
             self._batch = None
         self._write_batch(batch)
 
+    def when_written(self, effect: Callable[[], object]) -> None:
+        """Call `effect` at the end of the transaction unless it fails; without a transaction, now."""
+        if self._batch is None:
+            effect()
+        else:
+            self._batch.effects.append(effect)
+
     def drop_topic(self, topic: str) -> None:
         """Forget a topic's queues; written to again, they begin at 0."""
         if self._batch is not None:
@@ -196,14 +203,13 @@ class DurableStore:
         self._checkpointer.start_if_many_changes()
 
     def _write_batch(self, batch: LogBatch) -> None:
-        if not batch.frames:
-            return
-        data, now = batch.encoded(self._log.seed), self._now()
-        if batch.offsets:
-            self._check_room_for_messages()
-            self._log.write(data, now)
-        else:
-            self._with_reserve(lambda: self._log.write(data, now))
+        if batch.frames:
+            data, now = batch.encoded(self._log.seed), self._now()
+            if batch.offsets:
+                self._check_room_for_messages()
+                self._log.write(data, now)
+            else:
+                self._with_reserve(lambda: self._log.write(data, now))
         for effect in batch.effects:
             effect()
         self._checkpointer.start_if_many_changes()

@@ -9,7 +9,7 @@ from proxy.embedded.store.frame import HEAD, Kind
 
 @dataclass(slots=True)
 class LogBatch:
-    """The frames of a transaction so far, from `start` of the log on, and their effects on the state.
+    """The frames of a transaction so far, from `start` of the log on, and their effects on memory.
 
     offsets: the next queue offset by (topic, queue id).
     """
@@ -17,7 +17,7 @@ class LogBatch:
     start: int
     size: int = 0
     frames: list[tuple[Kind, bytes]] = field(default_factory=list)
-    effects: list[Callable[[], None]] = field(default_factory=list)
+    effects: list[Callable[[], object]] = field(default_factory=list)
     offsets: dict[tuple[str, int], int] = field(default_factory=dict)
     dropped: set[str] = field(default_factory=set)
 

@@ -113,6 +113,30 @@ async def test_full_queue_ends_the_stream() -> None:
     assert stream.failure[0] == Code.TOO_MANY_REQUESTS
 
 
+async def test_queued_bytes_are_bounded() -> None:
+    stream = TelemetryStream()
+    large = stack_trace("x" * 4 * 2**20)
+    written = 0
+    while stream.write(large):
+        written += 1
+        assert stream.queued_bytes == written * large.ByteSize()
+    assert written == 3
+    assert stream.queued_bytes == 0
+    assert stream.failure == (
+        Code.TOO_MANY_REQUESTS,
+        f"the client has not read 3 telemetry commands of {3 * large.ByteSize()} bytes",
+    )
+
+
+async def test_read_commands_make_room() -> None:
+    stream = TelemetryStream()
+    larger_than_all = stack_trace("x" * 17 * 2**20)
+    for _ in range(3):
+        assert stream.write(larger_than_all), "one command is always queued"
+        assert await stream.next() is larger_than_all
+    assert stream.queued_bytes == 0
+
+
 async def test_requests_without_a_reply_are_limited() -> None:
     stream = TelemetryStream()
     replies = []

@@ -6,14 +6,19 @@ from functools import partial
 
 import pytest
 
+from protocol_negotiation.peer import HostPort
 from proxy.core import upstream_shares
+from proxy.core.handlers.tools import query_client
 from proxy.core.messaging import Reply
 from proxy.core.upstream_shares import UpstreamShares
+from proxy.operations import operator_channel
 from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.delayed_reply import DelayedReply
-from remoting.errors import ClientGone, ConnectionLost, Overloaded
+from remoting.errors import ClientGone, ConnectionLost, Overloaded, TopicNotExist
 from remoting.requests import REQUESTS
+from remoting.routes import TopicRoute
+from remoting.tasks import spawn
 from tests.proxy.fakes import Clock, FakeBackend, FakeChannel, Stage, peer, settle, stage
 from tests.proxy.messages import complete, request
 
@@ -21,6 +26,7 @@ pytestmark = pytest.mark.anyio
 
 SEND = REQUESTS[RequestCode.SEND_MESSAGE_V2]
 _WINDOW = 4
+_RUNNING_INFO = RequestCode.GET_CONSUMER_RUNNING_INFO
 
 
 @pytest.fixture
@@ -60,6 +66,11 @@ async def answer(on: Stage, count: int) -> None:
 
 def sent(on: Stage) -> int:
     return len(on.backend.sent)
+
+
+def in_flight(channel: FakeChannel) -> dict[str, int]:
+    """Return the requests in flight of a channel's source address, by broker."""
+    return {broker: window.in_flight for broker, window in channel.session.windows.items()}
 
 
 async def test_one_source_alone_has_no_bound(on: Stage, clock: Clock) -> None:
@@ -226,3 +237,68 @@ async def test_a_request_whose_client_has_gone_is_not_sent(on: Stage, clock: Clo
     assert sent(on) == before
     with pytest.raises(ClientGone):
         await waiting
+
+
+async def test_a_request_to_one_broker_after_another_counts_only_where_it_is(on: Stage, clock: Clock) -> None:
+    victim = client("10.0.0.1")
+    on.backend.names = ["broker-a", "broker-b"]
+    reply = on.core.handle(victim, request(_RUNNING_INFO, b"", clientId="c1", consumerGroup="g"))
+    assert reply is not None
+    await settle()
+    assert in_flight(victim) == {"broker-a": 1}
+    assert on.backend.pending is not None
+    on.backend.pending.pop().set_exception(ConnectionLost("away"))
+    await settle()
+    assert in_flight(victim) == {"broker-a": 0, "broker-b": 1}
+    await answer(on, 1)
+    assert (await reply).code == 0
+    assert in_flight(victim) == {"broker-a": 0, "broker-b": 0}
+
+
+async def test_a_request_that_is_cancelled_before_it_is_sent_is_not_sent(
+    on: Stage, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one waits for its route, the second one in the window."""
+
+    async def route(topic: str) -> TopicRoute:
+        await settle()
+        raise TopicNotExist(topic)
+
+    monkeypatch.setattr(on.backend, "route", route)
+    victim = client("10.0.0.1")
+    on.backend.names = ["broker-a"]
+    send(on, client("10.0.0.2"))
+    cold = on.core.handle(victim, complete(SEND, n=""))
+    assert cold is not None
+    cold.cancel()
+    await settle()
+    await settle()
+    assert (sent(on), in_flight(victim)) == (1, {})
+    for _ in range(_WINDOW):
+        send(on, victim)
+    cold = on.core.handle(victim, complete(SEND, n=""))
+    assert cold is not None
+    await settle()
+    await settle()
+    assert on.core.shares is not None
+    assert on.core.shares.waiting == 1
+    cold.cancel()
+    await settle()
+    await answer(on, _WINDOW + 1)
+    assert (sent(on), in_flight(victim)) == (_WINDOW + 1, {"broker-a": 0})
+
+
+async def test_an_operators_request_counts_until_it_ends(on: Stage, clock: Clock) -> None:
+    on.backend.names = ["broker-a"]
+    fields = {"clientId": "c1", "consumerGroup": "g"}
+    asked = spawn(operator_channel.handle(on.core, query_client, _RUNNING_INFO, fields))
+    late = spawn(operator_channel.handle(on.core, query_client, _RUNNING_INFO, fields, timeout=0.01))
+    await settle()
+    assert on.core.shares is not None
+    window = on.core.shares.of(HostPort("127.0.0.1", 0), "broker-a")
+    assert window.in_flight == 2
+    await answer(on, 1)
+    assert (await asked).code == 0
+    with pytest.raises(TimeoutError):
+        await late
+    assert window.in_flight == 0

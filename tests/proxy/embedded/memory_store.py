@@ -48,7 +48,10 @@ class MemoryTable:
 
 
 class MemoryStore:
-    """A store of lists and dicts. `full` makes writes fail; `hold` makes `synced` wait until `sync`."""
+    """A store of lists and dicts.
+
+    `full` makes writes fail, transactions at their end; `hold` makes `synced` wait until `sync`.
+    """
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
@@ -56,7 +59,7 @@ class MemoryStore:
         self._end = 0
         self._queues: dict[tuple[str, int], list[int]] = {}
         self._tables: dict[str, MemoryTable] = {}
-        self._changes: list[Callable[[], None]] | None = None
+        self._changes: list[Callable[[], object]] | None = None
         self._ahead: dict[tuple[str, int], int] = {}
         self.full = False
         self.hold = False
@@ -65,12 +68,15 @@ class MemoryStore:
     # Writing.
 
     def write(self, change: Callable[[], None]) -> None:
-        if self.full:
-            raise StorageFull("there is no room")
         if self._changes is None:
+            self._check_room()
             change()
         else:
             self._changes.append(change)
+
+    def _check_room(self) -> None:
+        if self.full:
+            raise StorageFull("there is no room")
 
     def append(self, message: StoredMessage) -> StoredMessage:
         key = message.topic, message.queue_id
@@ -103,8 +109,16 @@ class MemoryStore:
         finally:
             self._changes = None
             self._ahead.clear()
+        if changes:
+            self._check_room()
         for change in changes:
             change()
+
+    def when_written(self, effect: Callable[[], object]) -> None:
+        if self._changes is None:
+            effect()
+        else:
+            self._changes.append(effect)
 
     def synced(self) -> "asyncio.Future[None]":
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from proxy.embedded.broker.settings import BrokerSettings
+from proxy.embedded.store import Corrupt
 from remoting import pop_offset_info, properties
 from remoting.batch_ack import BatchAckBody, batch_acks
 from remoting.codes import RequestCode, ResponseCode
@@ -474,3 +475,109 @@ async def test_times_of_messages_whose_visibility_changes_often_are_not_kept(
     # Each change within a millisecond has the next one as its pop time.
     harness.pass_time(5000)
     assert texts(harness.pop("t", order=str(order).lower())) == [b"x"]
+
+
+async def test_a_full_disk_changes_no_invisible_duration(harness: BrokerHarness) -> None:
+    """The store fails at the end of the transaction, as when its log cannot be extended."""
+    harness.topic("t")
+    harness.send("t", b"x")
+    [popped] = harness.pop("t")
+    harness.store.full = True
+    fields = harness.handle_fields("t", popped, invisibleTime=20_000)
+    assert harness.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields).code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert harness.ack("t", popped).code == ResponseCode.SERVICE_NOT_AVAILABLE
+    harness.store.full = False
+    harness.pass_time(10_000)
+    assert texts(harness.pop("t")) == [b"x"]
+
+
+async def test_a_full_disk_deletes_no_topic_and_no_group(harness: BrokerHarness) -> None:
+    harness.topic("t")
+    harness.get(200, {}, b'{"groupName":"g"}')
+    harness.send("t", b"x")
+    harness.pop("t")
+    harness.store.full = True
+    for code, fields in ((215, {"topic": "t"}), (207, {"groupName": "g", "cleanOffset": "true"})):
+        assert harness.ask(code, fields).code == ResponseCode.SERVICE_NOT_AVAILABLE
+    harness.store.full = False
+    assert harness.broker.offsets.get("t", "g", 0) == 1
+    assert "g" in [group.name for group in harness.broker.groups]
+    harness.pass_time(10_000)
+    assert texts(harness.pop("t")) == [b"x"]
+
+
+async def test_messages_of_a_deleted_topics_successor_are_delivered_once(harness: BrokerHarness) -> None:
+    harness.topic("t")
+    harness.send("t", b"x")
+    harness.pop("t")
+    harness.get(215, {"topic": "t"})
+    harness.topic("t")
+    harness.send("t", b"new")
+    harness.now += 1
+    [popped] = harness.pop("t")
+    harness.ack("t", popped)
+    harness.pass_time(60_000, step=1000)
+    assert harness.pop("t") == []
+
+
+async def test_an_unreadable_message_does_not_keep_others_from_their_redelivery(
+    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.topic("t")
+    for number in range(3):
+        harness.send("t", b"%d" % number)
+    harness.pop("t")
+    read = harness.store.read
+
+    def damaged(topic: str, queue_id: int, offset: int, count: int, size: int) -> list[bytes]:
+        if (topic, offset) == ("t", 1):
+            raise Corrupt("the record is damaged")
+        return read(topic, queue_id, offset, count, size)
+
+    monkeypatch.setattr(harness.store, "read", damaged)
+    harness.pass_time(10_000)
+    assert texts(harness.pop("t")) == [b"0", b"2"]
+    assert len(harness.broker.checkpoints) == 1
+
+
+async def test_a_message_without_room_for_a_receipt_handle_becomes_a_dead_letter(harness: BrokerHarness) -> None:
+    """Its copies in the retry topic have further properties, whose limit is 32,767 bytes."""
+    harness.topic("t")
+    harness.send("t", b"large", {"A": "x" * 32_600})
+    harness.send("t", b"x", {"A": "x" * 32_000})
+    assert texts(harness.pop("t")) == [b"large", b"x"]
+    dead: list[tuple[str, str, str]] = []
+    harness.broker.on_dead_letter = lambda *letter: dead.append(letter)
+    harness.pass_time(10_000)
+    assert texts(harness.pop("t")) == [b"x"]
+    assert dead == [("remoting", "g", "t")]
+    [letter] = harness.stored("%DLQ%g")
+    assert (letter.body, letter.get("A")) == (b"large", "x" * 32_600)
+
+
+async def test_a_late_acknowledgement_does_not_undo_a_reset(harness: BrokerHarness) -> None:
+    harness.topic("t")
+    for number in range(3):
+        harness.send("t", b"%d" % number)
+        harness.now += 1000
+    popped = harness.pop("t", order=True, queueId=0)
+    harness.get(222, {"topic": "t", "group": "g", "timestamp": harness.now - 2000, "isForce": True})
+    # This pop takes the reset, but no message.
+    assert harness.pop("t", order=True, maxMsgNums=0) == []
+    for one in popped:
+        harness.ack("t", one)
+    assert texts(harness.pop("t", order=True, queueId=0)) == [b"1", b"2"]
+
+
+async def test_vain_wakeups_of_a_waiting_pop_take_no_memory(harness: BrokerHarness) -> None:
+    """A FIFO pop is woken by every message of a locked queue."""
+    harness.topic("t")
+    harness.send("t", b"x")
+    harness.pop("t", order=True, queueId=0, invisibleTime=1_000_000)
+    waiting = harness.begin(RequestCode.POP_MESSAGE, harness.pop_fields("t", order=True, queueId=0, pollTime=25_000))
+    for _ in range(3_000):
+        harness.send("t", b"more")
+    polls = harness.broker.waiting_pops
+    assert len(polls._deadlines) < 1_100
+    [poll] = polls.take(("t", "g", 0), lambda _: True)
+    assert poll.reply is waiting

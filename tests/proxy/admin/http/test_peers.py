@@ -11,7 +11,7 @@ import pytest
 
 from proxy.operations import peers
 from proxy.settings.admin import AdminSettings
-from tests.cluster.client import Client
+from tests.cluster.client import Client, create_topic
 from tests.proxy.admin.http.replicas import Replica, replica
 
 pytestmark = pytest.mark.anyio
@@ -96,6 +96,34 @@ async def test_write_reaches_the_named_replica_and_its_audit_names_the_caller(tm
         assert (await first.get("/v1/connections"))["items"] == []
         entries = (await first.get("/v1/audit", replica="gantry-1"))["items"]
         assert [(entry["caller"], entry["path"]) for entry in entries] == [("write_token at peer", path)]
+
+
+async def test_named_replica_grants_no_more_than_the_role_of_the_caller(tmp_path: Path) -> None:
+    async with fleet(tmp_path, 2, contents="write") as served:
+        first, second = served[0][0], served[1][0]
+        topic = await create_topic(second.address, "orders", 1)
+        async with Client(second.address, "client-1") as client:
+            await client.route(topic)
+            await client.send(topic, b"secret body", {"KEYS": "secret-key"})
+        there = {"replica": "gantry-1"}
+        (read,) = (await first.get(f"/v1/topics/{topic}/messages", **there))["items"]
+        (written,) = (await first.write.get(f"/v1/topics/{topic}/messages", params=there)).json()["items"]
+        assert ("secret-key" in str(read), "secret-key" in str(written)) == (False, True)
+        refused = await first.read.get(f"/v1/topics/{topic}/messages", params={"key": "secret-key", **there})
+        assert (refused.status_code, "admin.contents" in refused.json()["detail"]) == (403, True)
+        assert "missing_replicas" not in await first.get("/v1/clients"), "a refused caller does not mark it as failed"
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/", "/v1/session", "/v1/tap"])
+async def test_paths_without_a_role_are_not_sent_to_other_replicas(tmp_path: Path, path: str) -> None:
+    async with fleet(tmp_path, 2, local="none") as served:
+        first = served[0][0]
+        answers = [
+            await client.request("POST" if path == "/v1/session" else "GET", path, params={"replica": "gantry-1"})
+            for client in (first.read, first.write)
+        ]
+        assert [answer.status_code for answer in answers] == [401 if path == "/v1/tap" else 404, 404]
+        assert (await first.write.get("/v1/clients")).json().get("missing_replicas") is None
 
 
 async def test_replica_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
