@@ -12,7 +12,7 @@ RUN_DIR ?= build/demo
 LISTEN ?= 127.0.0.1:8080
 
 .PHONY: install run test unit check docs screenshots analytics-demo analytics-package protos clients acl-table limits conformance bench bench-publish bench-store \
-	bench-analytics exactness s3 contract crash dashboard faults soak attacks fuzz audit lock clean
+	bench-analytics exactness s3 scale contract crash dashboard faults soak attacks fuzz audit lock clean
 .DEFAULT_GOAL := run
 
 install: $(VENV)/.installed
@@ -167,6 +167,10 @@ exactness: install
 # and 3 GB of disk.
 s3: install
 	$(BIN)/python -m tests.analytics.s3
+
+# Incremental roll-ups of 1, 10 and 100 days on a local Spark cluster with two workers.
+scale: install
+	$(BIN)/python -m tests.analytics.scale
 
 # Spark, DuckDB and pandas over 1, 10 and 100 million generated records.
 bench-analytics: install

@@ -68,6 +68,10 @@ class UnaryRpcs(Rpcs):
             response = error_response(name, kind, error)
             if isinstance(error, Unauthorized):
                 delay = error.delay
+        except asyncio.CancelledError:
+            # Its client has cancelled it, or its deadline has passed.
+            self._observe(name, rpc or anonymous_rpc(context), as_message(request), 0, started)
+            raise
         if delay:
             await asyncio.sleep(delay)
         code = _OK

@@ -169,6 +169,17 @@ class _Checkpoints:
             order_counts=parse_order_count_info(fields.get("orderCountInfo", "")),
         )
 
+    def retry_key(self, message: StoredMessage) -> QueueKey | None:
+        """Return the queue of the retry topic that a message with a foreign handle was popped from; None for others.
+
+        Brokers give a message of a retry topic the popped topic, and keep a handle that its producer has set.
+        """
+        if message.reconsume_times and message.get(properties.POP_CK) is not None:
+            for retry in (Retry.V1, Retry.V2):
+                if message.queue_offset in self.msg_offsets.get((retry, message.queue_id), ()):
+                    return retry, message.queue_id
+        return None
+
     def start_offset(self, key: QueueKey) -> int:
         try:
             return self.start_offsets[key]
@@ -190,13 +201,13 @@ def popped(
     # The number of messages of each queue so far.
     counts_by_queue: dict[QueueKey, int] = defaultdict(int)
     for message in messages:
-        extra_info = _stored_handle(message)
+        extra_info = _stored_handle(message, checkpoints, broker_name)
         if extra_info is not None:
             counts_by_queue[extra_info.retry, message.queue_id] += 1
             result.append(_popped(message, extra_info, checkpoints, message.reconsume_times))
             continue
         name, queue_id, own_offset = _origin(message, topic)
-        key = retry_of(name), queue_id
+        key = checkpoints.retry_key(message) or (retry_of(name), queue_id)
         # The broker lists a queue's offsets in the order of its messages.
         offsets, index = checkpoints.msg_offsets.get(key, ()), counts_by_queue[key]
         counts_by_queue[key] += 1
@@ -280,16 +291,22 @@ def _popped(
     return PoppedMessage(message, extra_info, reconsume_times, int(first_pop_time))
 
 
-def _stored_handle(message: StoredMessage) -> ExtraInfo | None:
-    """Return the handle that the broker stored in a message of a retry topic."""
+def _stored_handle(message: StoredMessage, checkpoints: _Checkpoints, broker_name: str) -> ExtraInfo | None:
+    """Return the handle that the broker stored in a message of a retry topic.
+
+    A producer may have set the property, which brokers do not remove from the messages of a batch. Such a value must
+    neither make the whole response unreadable, nor be taken for a handle of this response.
+    """
     text = message.get(properties.POP_CK)
     if text is None:
         return None
     try:
-        return ExtraInfo.parse(text)
+        handle = ExtraInfo.parse(text)
     except BodyError:
-        # A producer set the property: an invalid value must not make the whole response unreadable.
         return None
+    given = handle.pop_time, handle.broker_name, handle.queue_id, handle.queue_offset
+    own = checkpoints.pop_time, broker_name, message.queue_id, message.queue_offset
+    return handle if given == own else None
 
 
 def _origin(message: StoredMessage, topic: str) -> tuple[str, int, int]:

@@ -171,7 +171,6 @@ _ROWS = (
         Action.PUB,
         _fields("producerGroup tranStateTableOffset commitLogOffset commitOrRollback"),
         group="producerGroup",
-        repeatable=True,
     ),
     RequestSpec(_C.RECALL_MESSAGE, Action.PUB, _fields("topic recallHandle"), group="producerGroup", rip55=False),
     replace(_SEND_MESSAGE, code=_C.SEND_REPLY_MESSAGE, rip55=False),

@@ -42,16 +42,26 @@ def run_eagerly(coroutine: Coroutine[Any, Any, _Result]) -> "_Result | asyncio.F
     return outcome.future() if isinstance(outcome, Running) else outcome
 
 
+class PrivateFuture(asyncio.Future[_Result]):
+    """A future for which one coroutine waits alone, before what it does has an effect: `Running.abandon` cancels it."""
+
+    @property
+    def abandonable(self) -> bool:
+        """Whether there has been no effect so far."""
+        return True
+
+
 class Running(Generic[_Result]):
     """A coroutine that waits. receiver: takes its outcome; to be set in the turn of the event loop that started it.
 
     The receiver is called in the turn that ends the coroutine: a future would take another one.
     """
 
-    __slots__ = ("_coroutine", "receiver")
+    __slots__ = ("_awaited", "_coroutine", "receiver")
 
     def __init__(self, coroutine: Coroutine[Any, Any, _Result]) -> None:
         self.receiver: Receiver | None = None
+        self._awaited: Any = None
         self._coroutine = coroutine
 
     def future(self) -> "asyncio.Future[_Result]":
@@ -65,12 +75,19 @@ class Running(Generic[_Result]):
 
     def wait_for(self, awaited: Any) -> None:
         """Resume when a yielded future is done, or in the next turn of the event loop for None."""
+        self._awaited = awaited
         if awaited is None:
             asyncio.get_running_loop().call_soon(self._step, None)
         else:
             # Marks the future's yield as handled, as asyncio.Task does (PEP 3156).
             awaited._asyncio_future_blocking = False
             awaited.add_done_callback(self._step)
+
+    def abandon(self) -> None:
+        """Cancel the coroutine if it waits for a `PrivateFuture` without an effect so far; else it runs to its end."""
+        awaited = self._awaited
+        if isinstance(awaited, PrivateFuture) and awaited.abandonable:
+            awaited.cancel()
 
     def _step(self, _: Any) -> None:
         """Resume the coroutine until it waits again or ends."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -12,10 +12,12 @@ from protocol_negotiation.peer import Peer
 from protos.apache.rocketmq.v2.definition_pb2 import ClientType, FilterExpression, Settings
 from remoting.command import RemotingCommand
 from remoting.compilation import mypyc_attr
+from remoting.taskless import PrivateFuture
 from remoting.tasks import spawn
 
-# Topics recorded from the calls of one client, for sending and for receiving each.
+# Topics recorded from the calls of one client, for sending and for receiving each, and bytes of what is recorded.
 _MAX_TOPICS: Final = 1_000
+_MAX_RECORDED_BYTES: Final = 256 * 1024
 
 
 class Push(Protocol):
@@ -57,7 +59,7 @@ class Client:
     connections: open connections with calls of this client.
     disconnected_at: close of the last connection, seconds of the loop's clock; None while one is open.
     settings, settings_bytes: as received from the client, and their encoded size.
-    subscriptions, topics: from its receives and sends, for clients without settings.
+    subscriptions, topics: from its receives and sends, for clients without settings. recorded_bytes: their size.
     registration: the client as it is registered with the core.
     producers_represented: another channel registers its producer groups at the brokers.
     leave_cause: the cause if it leaves its groups.
@@ -90,6 +92,7 @@ class Client:
         self.settings_bytes = 0
         self.subscriptions: dict[str, FilterExpression] = {}
         self.topics: set[str] = set()
+        self.recorded_bytes = 0
         self.client_type = ClientType.CLIENT_TYPE_UNSPECIFIED
         self.registration: Registration | None = None
         # Number of changes that the core has to learn of; times are ms since 1970.
@@ -97,7 +100,8 @@ class Client:
         self.created_at = self.revised_at = _now()
         self._streams: list[TelemetryStream] = []
         self._pauses = 0
-        self._resumed: asyncio.Event | None = None
+        # Calls that wait, in their order.
+        self._waiting: dict[asyncio.Future[None], None] = {}
 
     # Telemetry.
 
@@ -131,21 +135,33 @@ class Client:
     def record_subscription(self, topic: str, expression: FilterExpression) -> None:
         """Record that the client receives from a topic; ignored for a client with settings."""
         if self.settings is None and self.subscriptions.get(topic) != expression:
-            self._limit_topics(self.subscriptions)
             # A copy, since a submessage keeps the memory of the whole request.
-            self.subscriptions[topic] = FilterExpression(type=expression.type, expression=expression.expression)
+            copy = FilterExpression(type=expression.type, expression=expression.expression)
+            self._make_room(len(topic) + copy.ByteSize())
+            self.subscriptions[topic] = copy
             self.revise()
 
     def record_publication(self, topic: str) -> None:
         """Record that the client sends to a topic, so that it can answer transaction checks of it."""
         if topic not in self.topics:
-            self._limit_topics(self.topics)
+            self._make_room(len(topic))
             self.topics.add(topic)
             self.revise()
 
-    def _limit_topics(self, topics: "dict[str, FilterExpression] | set[str]") -> None:
-        if len(topics) >= _MAX_TOPICS:
-            topics.clear()
+    def forget(self, sent: Iterable[str], received: Iterable[str]) -> None:
+        """Forget recorded topics."""
+        self.topics.difference_update(sent)
+        for topic in received:
+            self.subscriptions.pop(topic, None)
+        self.revise()
+
+    def _make_room(self, size: int) -> None:
+        """Count `size` bytes that are to be recorded; forget all that was recorded before if it is too much."""
+        self.recorded_bytes += size
+        if self.recorded_bytes > _MAX_RECORDED_BYTES or max(len(self.subscriptions), len(self.topics)) >= _MAX_TOPICS:
+            self.subscriptions.clear()
+            self.topics.clear()
+            self.recorded_bytes = size
 
     def revise(self) -> None:
         """Mark the registration with the core as outdated."""
@@ -172,9 +188,10 @@ class Client:
     def resume(self) -> None:
         """Undo one `pause`."""
         self._pauses -= 1
-        if not self._pauses and self._resumed is not None:
-            self._resumed.set()
-            self._resumed = None
+        if not self._pauses:
+            for waiting in list(self._waiting):
+                if not waiting.done():
+                    waiting.set_result(None)
 
     @property
     def paused(self) -> bool:
@@ -184,9 +201,10 @@ class Client:
     async def wait_until_resumed(self) -> None:
         """Wait while the client is paused."""
         while self._pauses > 0:
-            if self._resumed is None:
-                self._resumed = asyncio.Event()
-            await self._resumed.wait()
+            waiting: PrivateFuture[None] = PrivateFuture()
+            self._waiting[waiting] = None
+            waiting.add_done_callback(self._waiting.pop)
+            await waiting
 
 
 def _now() -> int:

@@ -24,7 +24,7 @@ _MAX_ID_LENGTH: Final = 512
 _MAX_CLIENTS: Final = 100_000
 # Clients per connection; official clients do not share connections.
 _MAX_PER_CONNECTION: Final = 256
-# Bytes of memory of a client, and of each byte of its settings, whose names are also in its groups.
+# Bytes of memory of a client, and of each byte that is kept of its settings and calls: names are also in its groups.
 _CLIENT_MEMORY: Final = 4 * 1024
 _SETTINGS_EXPANSION: Final = 12
 # Seconds without a call after which an unregistered client may be evicted from a full table, and between evictions.
@@ -143,8 +143,9 @@ class ClientTable:
     def memory(self, connection: Any) -> int:
         """Return about the memory of a connection's clients, in bytes."""
         clients = self._by_connection.get(connection, {})
-        settings = self.settings_bytes(connection) * _SETTINGS_EXPANSION
-        return len(clients) * _CLIENT_MEMORY + settings + sum(client.queued_bytes for client in clients.values())
+        names = sum(client.settings_bytes + client.recorded_bytes for client in clients.values())
+        queued = sum(client.queued_bytes for client in clients.values())
+        return len(clients) * _CLIENT_MEMORY + names * _SETTINGS_EXPANSION + queued
 
     def __iter__(self) -> Iterator[Client]:
         return iter(tuple(self._clients.values()))

@@ -7,8 +7,10 @@ from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import Code, FilterExpression, FilterType
 from remoting import tag_expression
 
-# Characters of an expression, which is sent with every request and cached here.
+# Characters of an expression, which is sent with every request; and of one whose filter is cached: the tags of 1,024
+# long ones would take some hundred MiB.
 _MAX_LENGTH = 16 * 2**10
+_MAX_CACHED_LENGTH = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +37,9 @@ def parse_filter(expression: FilterExpression) -> Filter:
             Code.ILLEGAL_FILTER_EXPRESSION,
             f"the filter expression has {len(text)} characters; the maximum is {_MAX_LENGTH}",
         )
-    return _parse(expression.type, text)
+    return (_parse_cached if len(text) <= _MAX_CACHED_LENGTH else _parse)(expression.type, text)
 
 
-@lru_cache(1024)
 def _parse(kind: int, text: str) -> Filter:
     if kind == FilterType.SQL:
         if not text.strip():
@@ -49,3 +50,6 @@ def _parse(kind: int, text: str) -> Filter:
     except ValueError as error:
         raise Refused(Code.ILLEGAL_FILTER_EXPRESSION, str(error)) from None
     return Filter("TAG", tag_expression.ALL, frozenset()) if tags is None else Filter("TAG", text, tags)
+
+
+_parse_cached = lru_cache(1024)(_parse)

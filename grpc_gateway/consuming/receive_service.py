@@ -114,8 +114,9 @@ class ReceiveService:
         core, topic, group = self._core, receive.topic, receive.group
         receive.config = core.cached_group(group) or await core.group(group)
         receive.lite = is_lite(rpc.client, core.cached_topic(topic) or await core.topic(topic))
+        route = core.cached_route(topic) or await core.route(topic)
         rpc.client.record_subscription(topic, request.filter_expression)
-        broker, queue_id = self._choose_queue(receive, request, core.cached_route(topic) or await core.route(topic))
+        broker, queue_id = self._choose_queue(receive, request, route)
         await self._turns.turn()
         if not rpc.may_hold(self._options.max_unread):
             # Before the pop: a client with hundreds of streams would get as many replies into memory.
@@ -223,7 +224,8 @@ class ReceiveService:
         """Return the deliveries for the consumer, and settle the other messages in the background. Raises BodyError."""
         popped = _popped_messages(receive, broker, reply)
         if popped:
-            self._clocks.update(broker, popped[0].extra_info.pop_time)
+            # Not of a message, whose properties a producer sets.
+            self._clocks.update(broker, reply.integer("popTime"))
         deliveries = []
         for message in popped:
             lite_topic = _lite_topic(receive, message)

@@ -29,7 +29,7 @@ class Limits:
     stream_window: int = 1024 * 1024
     connection_window: int = 16 * 1024 * 1024
     continuations: int = 16
-    rapid_reset_age: float = 1.0
+    rapid_reset_age: float = 0.1
     remembered_resets: int = 1024
     ping_interval: float = 10.0
     ping_strikes: int = 2

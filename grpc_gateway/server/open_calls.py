@@ -23,6 +23,7 @@ class OpenCalls:
 
     calls: the calls themselves.
     cancelled_handlers: handlers of ended calls that have not finished their cancellation.
+    late: cancelled calls whose coroutines go on.
     request_bytes: bytes of requests, as `ServerOptions.max_request_bytes` bounds them.
     unfinished: streams whose request message has not arrived in full, with the time at which it began.
     deadlines: those of all calls of the server.
@@ -36,6 +37,7 @@ class OpenCalls:
         "calls",
         "cancelled_handlers",
         "deadlines",
+        "late",
         "memory",
         "options",
         "request_bytes",
@@ -50,6 +52,7 @@ class OpenCalls:
         self.deadlines = deadlines
         self.calls: set[Any] = set()
         self.cancelled_handlers: set[asyncio.Future[Any]] = set()
+        self.late: set[Any] = set()
         self.request_bytes = 0
         self.unfinished: dict[Stream, float] = {}
         # Unfinished streams that wait for others, with the bytes that are to be returned to their windows.
@@ -58,7 +61,7 @@ class OpenCalls:
 
     def __len__(self) -> int:
         """Return the number of handlers that have not ended."""
-        return len(self.calls) + len(self.cancelled_handlers)
+        return len(self.calls) + len(self.cancelled_handlers) + len(self.late)
 
     def account(self, difference: int) -> None:
         """Add to `request_bytes`. Raises RpcError if that exceeds the limit."""

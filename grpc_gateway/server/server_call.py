@@ -18,6 +18,7 @@ from grpc_gateway.server.request import Request
 from grpc_gateway.server.request_reader import RequestReader
 from grpc_gateway.server.response_writer import HEAD, OK_TRAILERS, ResponseWriter, serialize
 from grpc_gateway.server.rpc_status import NUMBERS, OK, RpcError, status_code
+from remoting.taskless import Running
 
 _log = logging.getLogger("gantry.grpc")
 
@@ -53,13 +54,13 @@ class ServerCall:
     in the class; reader and writer are created when they are first needed.
 
     connection: the client's connection, the same object for all its calls.
-    runner: the task of the handler, or the future that a taskless handler returned.
+    runner: the task of the handler, or the future or coroutine that a taskless handler returned.
     takes_serialized: an `immediate` handler may return its response serialized. An extension.
     """
 
     takes_serialized: Final = True
 
-    runner: "asyncio.Future[Any] | None" = None
+    runner: "asyncio.Future[Any] | Running[Any] | None" = None
 
     _reader: RequestReader | None = None
     _writer: ResponseWriter | None = None
@@ -203,6 +204,7 @@ class ServerCall:
     def respond(self, response: Any) -> None:
         """Send the response of a unary handler, and end the call."""
         if self._done:
+            self._calls.late.discard(self)
             return
         code = self._code
         if code is not None and code is not OK:
@@ -231,6 +233,8 @@ class ServerCall:
 
     def fail(self, error: BaseException) -> None:
         """End the call because its handler raised `error`."""
+        if self._done:
+            self._calls.late.discard(self)
         if isinstance(error, RpcError):
             self.finish(error.code, error.details, error.trailing_metadata or None)
         elif isinstance(error, AbortError):
@@ -260,7 +264,13 @@ class ServerCall:
         if self._writer is not None:
             self._writer.close()
         runner = self.runner
-        if runner is not None and self._cancelled and not runner.done():
+        if isinstance(runner, Running):
+            # It refers to this call.
+            self.runner = None
+            if self._cancelled:
+                self._calls.late.add(self)
+                runner.abandon()
+        elif runner is not None and self._cancelled and not runner.done():
             self._calls.cancel_handler(runner)
         if self._callbacks is not None:
             for callback in self._callbacks:

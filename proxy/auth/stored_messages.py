@@ -23,16 +23,19 @@ from remoting import command as commands
 from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import BodyError
+from remoting.errors import BodyError, ServiceUnavailable
 from remoting.ids import RecallHandle
 from remoting.names import DLQ_PREFIX, RETRY_PREFIX
 from remoting.permissions import Action, Permission, ResourceKind
 from remoting.requests import REQUESTS
 
 _READ = (Action.SUB, Action.GET)
-# The brokers' topic of delayed messages, and the maximum number of those with one id that are looked at.
+# How brokers begin the remark for an offset without a message (QueryMessageProcessor.viewMessageById).
+_NO_MESSAGE = "can not find message"
+# The brokers' topic of delayed messages, and the maximum number of messages with one id that brokers return, the newest
+# ones (MessageStoreConfig.defaultQueryMaxNum).
 _TIMER_TOPIC = "rmq_sys_wheel_timer"
-_MAX_DELAYED = 64
+_MAX_DELAYED = 32
 # Look-ups of a delayed message, and seconds between them: brokers index a message a moment after it was sent.
 _LOOKUPS = 6
 _LOOKUP_INTERVAL = 0.1
@@ -154,7 +157,9 @@ class StoredMessages:
             reply = await core.backend.request(broker, spec, query.copy(), timeout, None)
             if reply.code == ResponseCode.SUCCESS:
                 delayed = messages.decode_messages(reply.body)
-                return {message.get(properties.REAL_TOPIC) or message.topic for message in delayed}
+                topics = {message.get(properties.REAL_TOPIC) or message.topic for message in delayed}
+                # There may be further ones, of any topic.
+                return topics if len(delayed) < _MAX_DELAYED else {*topics, ""}
             await asyncio.sleep(_LOOKUP_INTERVAL)
         return set()
 
@@ -162,7 +167,7 @@ class StoredMessages:
         return context.principal is OWN or (self._brokers_judge and left_to_brokers(context))
 
     async def _view(self, core: Messaging, context: Context, offset: str) -> messages.StoredMessage | None:
-        """Return the message at an offset of the request's broker; None if that has none."""
+        """Return the message at an offset of the request's broker; None if that has none. Raises ServiceUnavailable."""
         broker = context.fields.get("bname") or context.channel.peer.broker
         if not broker:
             topic = context.topic
@@ -171,7 +176,12 @@ class StoredMessages:
         view = commands.request(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": offset, "bname": broker})
         spec, timeout = REQUESTS[RequestCode.VIEW_MESSAGE_BY_ID], core.settings.cluster.request_timeout
         reply = await core.backend.request(broker, spec, view, timeout, None)
-        return messages.decode_message(reply.body) if reply.code == ResponseCode.SUCCESS else None
+        if reply.code == ResponseCode.SUCCESS:
+            return messages.decode_message(reply.body)
+        if reply.code == ResponseCode.SYSTEM_ERROR and (reply.remark or "").startswith(_NO_MESSAGE):
+            return None
+        # Without the message's topic there is no decision.
+        raise ServiceUnavailable(f"the broker {broker} does not show the message: {reply.remark}")
 
     def check_push(self, push: Push) -> Push:
         """Return a relay that drops messages for clients without the permission on the message's topic.

@@ -69,7 +69,8 @@ def send(core: Messaging, context: Context, broker: str) -> Reply | None:
     if adapt is not None:
         adapt(core, context)
     now = monotonic()
-    context.leave_window(now, answered=False)
+    if context.window is not None:
+        context.leave_window(now, answered=False)
     context.broker, context.sent = broker, now
     oneway = command.flag & ONEWAY_FLAG
     timeout = core.settings.cluster.request_timeout

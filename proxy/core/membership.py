@@ -95,13 +95,16 @@ def touch(core: Messaging, channel: Channel, brokers: Iterable[str]) -> None:
     member = core.registry.member(channel)
     if targets and member is not None and session.heartbeat is not None:
         session.registered_brokers |= targets
-        spawn_quietly(_register_in_background(core, channel, member.groups, targets))
+        spawn_quietly(_register_in_background(core, channel, targets))
 
 
-async def _register_in_background(core: Messaging, channel: Channel, groups: Groups, brokers: Collection[str]) -> None:
-    # Its next heartbeat is answered with the brokers' denial.
-    with contextlib.suppress(NotPermitted):
-        await _register(core, channel, groups, brokers)
+async def _register_in_background(core: Messaging, channel: Channel, brokers: Collection[str]) -> None:
+    member = core.registry.member(channel)
+    # It may have left since.
+    if member is not None:
+        # Its next heartbeat is answered with the brokers' denial.
+        with contextlib.suppress(NotPermitted):
+            await _register(core, channel, member.groups, brokers)
 
 
 async def _register(core: Messaging, channel: Channel, groups: Groups, brokers: Collection[str]) -> None:

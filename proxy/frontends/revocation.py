@@ -4,7 +4,8 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 
-from grpc_gateway.permissions import settings_permissions
+from grpc_gateway.clients.client import Client
+from grpc_gateway.permissions import consume_permissions, send_permission, settings_permissions
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from proxy.auth.authority import Authority
 from proxy.auth.resources import permissions
@@ -46,6 +47,7 @@ class Revocation:
         self._channels = channels
         self._clients = grpc.clients
         self._streams = grpc.service.telemetry.streams
+        self._lifecycle = grpc.service.client_lifecycle
         self.clock = clock
         authority.change_listeners.append(self.apply)
         if core.settings.auth.jwks is not None:
@@ -117,6 +119,8 @@ class Revocation:
             needed = () if client.settings is None else settings_permissions(client.settings)
             if not self._has(client.principal, needed, client.peer.address.host):
                 removed[client] = Code.FORBIDDEN if self._authority.is_valid(client.principal) else Code.UNAUTHORIZED
+            else:
+                self._forget_topics(client)
         # Also the streams on which clients have not sent their settings.
         for stream, client in list(self._streams.items()):
             if client in removed:
@@ -124,6 +128,19 @@ class Revocation:
         for client in removed:
             self._clients.remove(client)
         return len(removed)
+
+    def _forget_topics(self, client: Client) -> None:
+        """Forget topics of a client's calls that are not permitted any more: it would get their transaction checks."""
+        host = client.peer.address.host
+        sent = [name for name in client.topics if not self._has(client.principal, (send_permission(name),), host)]
+        received = [
+            name
+            for name in client.subscriptions
+            if not self._has(client.principal, consume_permissions(name, "")[:1], host)
+        ]
+        if sent or received:
+            client.forget(sent, received)
+            self._lifecycle.settings_changed(client)
 
     def _may(self, channel: Channel, principal: Principal, command: RemotingCommand, spec: RequestSpec) -> bool:
         try:

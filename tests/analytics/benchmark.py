@@ -9,16 +9,15 @@ import argparse
 import json
 import os
 import resource
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from analytics import generator
+from tests.analytics.measurement import Measurement, measure
 
 # An engine's result, for comparison.
 Totals = dict[str, int]
@@ -124,23 +123,8 @@ ENGINES: Mapping[str, Callable[[Path, str], Totals]] = {
 }
 
 
-def _resident(session: int) -> int:
-    """Return the resident bytes of a session's processes."""
-    total = 0
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[3]) == session:
-            total += int(fields[21]) * resource.getpagesize()
-    return total
-
-
-def _measurement(engine: str, root: Path, memory: str, limit: float) -> tuple[float, int, Totals | None, str]:
-    """Return seconds, peak bytes, the totals or None, and the reason."""
+def _measurement(engine: str, root: Path, memory: str, limit: float) -> tuple[Measurement, Totals | None]:
+    """Run an engine in a process of its own; return its totals, or None if it fails."""
     command = [
         sys.executable,
         "-m",
@@ -152,33 +136,8 @@ def _measurement(engine: str, root: Path, memory: str, limit: float) -> tuple[fl
         "--dir",
         str(root),
     ]
-    begin = time.monotonic()
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    peak = 0
-    done = threading.Event()
-
-    def watch() -> None:
-        nonlocal peak
-        while not done.wait(0.1):
-            peak = max(peak, _resident(process.pid))
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        out, err = process.communicate(timeout=limit)
-        why = err.strip().splitlines()[-1] if err.strip() else f"exit {process.returncode}"
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, 9)
-        out, why = "", f"longer than {limit:.0f} s"
-        process.communicate()
-    finally:
-        done.set()
-        watcher.join()
-    seconds = time.monotonic() - begin
-    totals = json.loads(out.strip().splitlines()[-1]) if process.returncode == 0 else None
-    return seconds, peak, totals, why
+    done = measure(command, limit)
+    return done, json.loads(done.output.strip().splitlines()[-1]) if done.ok else None
 
 
 def main() -> int:
@@ -209,10 +168,11 @@ def main() -> int:
         print(f"\n{rows:,} records, {size / 1e9:.2f} GB of Parquet ({size / rows:.0f} bytes each)", flush=True)
         reference: Totals | None = None
         for engine in options.engines:
-            seconds, peak, totals, why = _measurement(engine, root, options.memory, options.limit)
-            says = why if totals is None else ", ".join(f"{value:,} {name}" for name, value in totals.items())
+            done, totals = _measurement(engine, root, options.memory, options.limit)
+            says = done.error if totals is None else ", ".join(f"{value:,} {name}" for name, value in totals.items())
             print(
-                f"  {engine:10} {seconds:8.1f} s  {peak / 1e9:6.2f} GB  {rows / seconds / 1e6:6.2f} M/s  {says}",
+                f"  {engine:10} {done.seconds:8.1f} s  {done.peak / 1e9:6.2f} GB  "
+                f"{rows / done.seconds / 1e6:6.2f} M/s  {says}",
                 flush=True,
             )
             if totals is None or engine == "detectors":

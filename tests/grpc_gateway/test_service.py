@@ -17,14 +17,24 @@ from grpc_gateway.gateway_options import GatewayOptions
 from grpc_gateway.service import MessagingService
 from grpc_gateway.transaction_id import TransactionId
 from protos.apache.rocketmq.v2 import service_pb2
-from protos.apache.rocketmq.v2.definition_pb2 import Code, MessageQueue, Resource, TransactionResolution
+from protos.apache.rocketmq.v2.definition_pb2 import (
+    Code,
+    Message,
+    MessageQueue,
+    Resource,
+    SystemProperties,
+    TransactionResolution,
+)
 from protos.apache.rocketmq.v2.service_pb2 import ReceiveMessageRequest
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
+from remoting.taskless import Running, start
+from remoting.topic_group_config import TopicConfig
 from tests.grpc_gateway.clients.test_producers import transaction_check
 from tests.grpc_gateway.fakes import FakeContext, FakeCore, make_client
 from tests.grpc_gateway.messages import pop_reply, receipt_handle, route, stored
+from tests.proxy.fakes import settle
 
 pytestmark = pytest.mark.anyio
 
@@ -84,10 +94,10 @@ def unreliable_brokers(rng: random.Random) -> Callable[[RemotingCommand], Remoti
     return answer
 
 
-def make_service(core: FakeCore, max_clients: int = 100) -> MessagingService:
+def make_service(core: FakeCore, max_clients: int = 100, observe: Any = lambda *_: None) -> MessagingService:
     options, clock = GatewayOptions(), asyncio.get_running_loop().time
     clients = ClientTable(make_client, max_clients=max_clients)
-    return MessagingService(core, clients, Renewal(core, options, clock, "a"), options, lambda *_: None)
+    return MessagingService(core, clients, Renewal(core, options, clock, "a"), options, observe)
 
 
 async def call(service: MessagingService, name: str, request: Any, client_id: str = "c1") -> list[Any]:
@@ -154,3 +164,25 @@ async def test_transaction_ends_again_only_after_a_check_of_its_broker() -> None
     service.client_lifecycle.producers.check_transaction(transaction_check())
     assert [await end(), await end()] == [Code.OK, Code.INTERNAL_SERVER_ERROR]
     assert [fields["commitLogOffset"] for fields in core.fields] == ["1005", "1005"]
+
+
+async def test_a_send_that_waits_for_a_congested_broker_ends_with_its_call() -> None:
+    core = FakeCore(routes={"orders": route("orders")}, topics={"orders": TopicConfig("orders")})
+    observed: list[tuple[Any, ...]] = []
+    service = make_service(core, observe=lambda *facts: observed.append(facts))
+    message = Message(topic=Resource(name="orders"), body=b"x", system_properties=SystemProperties(message_id="1"))
+    request = service_pb2.SendMessageRequest(messages=[message])
+    context = FakeContext(x_mq_client_id="c1")
+    assert (await service.SendMessage(request, context)).status.code == Code.OK
+    client = next(iter(service._rpcs._clients))
+    client.pause()
+    waiting = start(service._rpcs.run("SendMessage", service_pb2.SendMessageResponse, service._send, request, context))
+    assert isinstance(waiting, Running)
+    outcome = waiting.future()
+    waiting.abandon()
+    with pytest.raises(asyncio.CancelledError):
+        await outcome
+    client.resume()
+    await settle()
+    assert [code for _, code, _, _ in core.handled].count(RequestCode.SEND_MESSAGE_V2) == 1
+    assert [(name, code) for name, _, _, code, _ in observed] == [("SendMessage", Code.OK), ("SendMessage", 0)]

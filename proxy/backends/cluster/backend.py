@@ -16,7 +16,7 @@ from proxy.backends.cluster.name_servers import NameServers
 from proxy.backends.cluster.repetition import repeat
 from proxy.backends.cluster.replica_selector import Reader, ReplicaSelector, reader
 from proxy.backends.cluster.route_cache import RouteCache
-from proxy.backends.cluster.server_connection import Reply, ServerConnection
+from proxy.backends.cluster.server_connection import MAX_ONEWAY_BYTES, Reply, ServerConnection
 from proxy.core.backend import Push
 from proxy.core.channel import Channel
 from proxy.core.client_registry import Groups
@@ -102,6 +102,8 @@ class ClusterBackend:
         # When the table was last loaded after a loss, in seconds, and whether another load is scheduled.
         self._lost_at = -math.inf
         self._refresh_scheduled = False
+        # Memory of the oneway requests whose brokers are being looked up.
+        self._searching_bytes = 0
         # By broker name, the time in seconds at which no name server listed it.
         self._unknown: dict[str, float] = {}
 
@@ -188,11 +190,13 @@ class ClusterBackend:
 
     async def _load_brokers(self) -> None:
         table = await self._name_servers.brokers()
-        # A restarted name server lists no broker yet: brokers with an open connection stay in the table.
+        # A restarted name server lists no broker yet: those with an open connection stay in the table if they answer.
         unlisted = {
             name: replicas for name, replicas in self._table.items() if name not in table and self._is_live(replicas)
         }
         former, self._table = self._table, {**unlisted, **table}
+        # Another replica may have become the master of a broker.
+        self._name_unresponsive()
         for name, replicas in table.items():
             addresses = former[name].addresses.values() if name in former else ()
             new = set(replicas.addresses.values()).difference(addresses)
@@ -204,7 +208,7 @@ class ClusterBackend:
 
     def _is_live(self, replicas: Replicas) -> bool:
         connected = {address for (address, *_), server in self._servers.items() if server.connection is not None}
-        return not connected.isdisjoint(replicas.addresses.values())
+        return not (connected - self._probes.unresponsive).isdisjoint(replicas.addresses.values())
 
     def _refreshed(self, task: asyncio.Task[None]) -> None:
         self._refreshing = None
@@ -236,7 +240,9 @@ class ClusterBackend:
     def oneway(self, broker: str, spec: RequestSpec, command: RemotingCommand, channel: Channel | None) -> None:
         replicas = self._table.get(broker)
         if replicas is None:
-            spawn_quietly(self._oneway_unknown(broker, spec, command, channel))
+            if self._searching_bytes < MAX_ONEWAY_BYTES:
+                self._searching_bytes += command.memory
+                spawn_quietly(self._oneway_unknown(broker, spec, command, channel))
             return
         if self._signer is not None:
             self._signer.sign_outgoing(channel, command)
@@ -349,11 +355,14 @@ class ClusterBackend:
     async def _oneway_unknown(
         self, broker: str, spec: RequestSpec, command: RemotingCommand, channel: Channel | None
     ) -> None:
+        size = command.memory
         try:
             await self._find(broker)
             self.oneway(broker, spec, command, channel)
         except RemotingError as error:
             _log.info("request %s dropped: %s", spec.name, error)
+        finally:
+            self._searching_bytes -= size
 
     async def _find(self, broker: str) -> Replicas:
         """Return a broker that was not in the table, after a refresh. Raises ServiceUnavailable."""
@@ -476,8 +485,11 @@ class ClusterBackend:
 
     async def _check_brokers(self) -> None:
         """Find the brokers that hang."""
-        if not self._probes.check(tuple(self._servers.values())):
-            return
+        self._probes.check(tuple(self._servers.values()))
+        self._name_unresponsive()
+
+    def _name_unresponsive(self) -> None:
+        """Set the names of the brokers that hang: those whose present master does."""
         addresses, former = self._probes.unresponsive, self.unresponsive_brokers
         self.unresponsive_brokers = frozenset(
             name for name, replicas in self._table.items() if not addresses.isdisjoint(replicas.masters)

@@ -30,8 +30,8 @@ class BrokerProbes:
         # When the probe without a reply was sent, in seconds.
         self._probed: dict[ServerConnection, float] = {}
 
-    def check(self, servers: Collection[ServerConnection]) -> bool:
-        """Check all connections, once per CHECK_SECONDS; return whether `unresponsive` has changed."""
+    def check(self, servers: Collection[ServerConnection]) -> None:
+        """Check all connections, once per CHECK_SECONDS."""
         now = self._clock()
         heard = self._heard(servers, now)
         silent: set[str] = set()
@@ -56,7 +56,6 @@ class BrokerProbes:
             _log.warning("the broker %s does not answer: gRPC sends and receives use others", address)
         for address in former - self.unresponsive:
             _log.info("the broker %s answers again, or is not listed any more", address)
-        return former != self.unresponsive
 
     def _heard(self, servers: Iterable[ServerConnection], now: float) -> set[str]:
         """Return the addresses that have sent something lately, since the first probe, over any connection.

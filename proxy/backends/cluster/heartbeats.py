@@ -9,7 +9,8 @@ from typing import Final
 from proxy.backends.cluster.server_connection import Reply, ServerConnection
 from proxy.core.signing import Signer
 from remoting import command as commands
-from remoting.codes import RequestCode, ResponseCode
+from remoting.codes import RequestCode
+from remoting.denial import is_denial
 from remoting.tasks import isolated
 
 _log = logging.getLogger("gantry.cluster")
@@ -54,7 +55,7 @@ class Heartbeats:
         """Log if a broker accepts Gantry's own requests no longer, or again."""
         if reply.cancelled() or reply.exception() is not None:
             return
-        denied = reply.result().code == ResponseCode.NO_PERMISSION
+        denied = is_denial(reply.result())
         if denied and address not in self.denied_by:
             _log.error(
                 "the broker %s denies Gantry's own requests: check cluster.access_key and its secret: %s",

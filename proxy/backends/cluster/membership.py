@@ -19,9 +19,10 @@ from proxy.core.channel import Channel
 from proxy.core.client_registry import INNER_PRODUCER, Groups, Role
 from proxy.core.signing import Signer
 from remoting import command as commands
-from remoting.codes import RequestCode, ResponseCode
+from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.connection import Handler, RemotingConnection
+from remoting.denial import is_denial
 from remoting.errors import NotPermitted
 from remoting.tasks import spawn_quietly
 
@@ -190,7 +191,7 @@ class Membership:
         reply = future.result()
         if reply.code != 0:
             _log.warning("%s rejected %s: %s", server.address, name, reply.remark)
-        if reply.code == ResponseCode.NO_PERMISSION:
+        if is_denial(reply):
             return _Result(reached=True, denial=reply.remark or f"{server.address} permits no {name}")
         return _ACCEPTED if reply.code == 0 else _UNANSWERED
 

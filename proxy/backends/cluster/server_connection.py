@@ -22,8 +22,10 @@ _log = logging.getLogger("gantry.cluster")
 
 Reply = asyncio.Future[RemotingCommand]
 
-# Maximum number of requests that wait for a connection; further oneway requests are dropped.
+# Maximum number of requests that wait for a connection, and memory of the oneway ones, which no other limit counts;
+# further oneway requests are dropped.
 _MAX_WAITING = 10_000
+MAX_ONEWAY_BYTES = 16 * 2**20
 
 
 class ServerConnection:
@@ -57,6 +59,7 @@ class ServerConnection:
         # The open connection, or None.
         self.connection: RemotingConnection | None = None
         self._waiting: deque[Callable[[RemotingConnection | None], None]] = deque()
+        self._oneway_bytes = 0
         self._dialling: asyncio.Task[None] | None = None
         self._closed = False
         # Times of the loop in seconds: of the attempt to connect in progress, and of the last failure.
@@ -97,9 +100,9 @@ class ServerConnection:
         """Send a oneway request; it is dropped if the server cannot be reached."""
         if self.connection is not None:
             self.connection.oneway(command)
-        else:
-            if len(self._waiting) < _MAX_WAITING:
-                self._dial(lambda connection: None if connection is None else connection.oneway(command))
+        elif len(self._waiting) < _MAX_WAITING and self._oneway_bytes < MAX_ONEWAY_BYTES:
+            self._oneway_bytes += command.memory
+            self._dial(lambda connection: None if connection is None else connection.oneway(command))
 
     def close(self) -> None:
         """Close the connection for the last time."""
@@ -132,6 +135,7 @@ class ServerConnection:
             self._dialling = self.dialling_since = None
             self.connection = connection
             waiting, self._waiting = self._waiting, deque()
+            self._oneway_bytes = 0
             for then in waiting:
                 try:
                     then(connection)

@@ -1,5 +1,7 @@
 """Queries about a consumer group: members, connections, subscriptions, queue assignment."""
 
+import asyncio
+from time import monotonic
 from typing import Any
 
 import orjson
@@ -11,8 +13,13 @@ from proxy.core.messaging import Messaging, Reply
 from remoting import command as commands
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import BodyError, ConsumerNotOnline, RemotingError, ServiceUnavailable
+from remoting.denial import is_denial
+from remoting.errors import BodyError, ConsumerNotOnline, RemotingError, RequestTimeout, ServiceUnavailable
 from remoting.fastjson import load_object, load_request
+
+# Seconds for the brokers' answer, since Java clients wait 3 s for it, and for that of each broker but the last.
+_ANSWER_SECONDS = 2.5
+_FIRST_SECONDS = 1.0
 
 
 async def consumer_list(core: Messaging, context: Context) -> RemotingCommand:
@@ -24,7 +31,7 @@ async def consumer_list(core: Messaging, context: Context) -> RemotingCommand:
     group = context.fields["consumerGroup"]
     client_ids = core.registry.consumer_ids(group)
     reply = await _ask_broker(core, context)
-    if reply is not None and reply.code == ResponseCode.NO_PERMISSION:
+    if reply is not None and is_denial(reply):
         return reply
     if reply is not None and reply.code == ResponseCode.SUCCESS:
         client_ids |= set(load_object(reply.body).get("consumerIdList") or ())
@@ -39,7 +46,7 @@ async def consumer_connections(core: Messaging, context: Context) -> RemotingCom
     """GET_CONSUMER_CONNECTION_LIST: likewise, with the real addresses of local clients instead of the proxy's."""
     group = context.fields["consumerGroup"]
     reply = await _ask_broker(core, context)
-    if reply is not None and reply.code == ResponseCode.NO_PERMISSION:
+    if reply is not None and is_denial(reply):
         return reply
     # Members may have left the group while the broker was asked.
     members = core.registry.members(Role.CONSUMER, group)
@@ -77,20 +84,42 @@ async def _ask(core: Messaging, context: Context, broker: str) -> RemotingComman
 
 
 async def _ask_broker(core: Messaging, context: Context) -> RemotingCommand | None:
-    """Return the reply of the first available broker at which the client is registered; None without one."""
+    """Return the reply of the first broker to answer, of those at which the client is registered; None without one.
+
+    Brokers that hang are asked last. Raises RequestTimeout if brokers do not answer in time: the client keeps its
+    queues then, whereas a list without their members would let it take those of others.
+    """
     try:
         brokers = sorted(context.channel.session.registered_brokers) or sorted(await core.backend.brokers())
     except RemotingError:
         return None
+    brokers.sort(key=core.backend.unresponsive_brokers.__contains__)
+    deadline = monotonic() + _ANSWER_SECONDS
+    silent = None
     for broker in brokers:
-        reply: Reply | None = send(core, context, broker)
-        if reply is None:
-            return None
+        left = deadline - monotonic()
+        if left <= 0:
+            break
         try:
-            return await reply
+            reply: Reply | None = send(core, context, broker)
+            if reply is None:
+                return None
+            # Not a timeout of the request, after which the connection to the broker would be closed.
+            await asyncio.wait((reply,), timeout=left if broker == brokers[-1] else min(_FIRST_SECONDS, left))
+            if reply.done():
+                return reply.result()
         except RemotingError:
             continue
+        silent = broker
+        reply.add_done_callback(_discard)
+    if silent is not None:
+        raise RequestTimeout(f"the broker {silent} does not answer {context.known_spec.name} in time")
     return None
+
+
+def _discard(late: Reply) -> None:
+    """Retrieve a late error, which asyncio would log otherwise."""
+    _ = late.cancelled() or late.exception()
 
 
 async def _broker_of(core: Messaging, context: Context, topic: str) -> str:

@@ -95,5 +95,5 @@ def view(broker: Broker, request: Request) -> Answer:
     offset = request.number("offset")
     record = broker.store.record(offset)
     if record is None:
-        raise Refused(ResponseCode.SYSTEM_ERROR, f"there is no message at commit log offset {offset}")
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
     return commands.success(body=record)

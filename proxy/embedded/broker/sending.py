@@ -121,14 +121,23 @@ def _send_batch(broker: Broker, request: Request, header: Header, topic: Topic) 
         raise Refused(ResponseCode.MESSAGE_ILLEGAL, "the batch is empty")
     batch = []
     for entry in entries:
-        crc = messages.crc(entry.body)
-        batch.append(replace(message, body=entry.body, body_crc=crc, flag=entry.flag, properties=entry.properties))
+        crc, text = messages.crc(entry.body), _without_handle(entry.properties)
+        batch.append(replace(message, body=entry.body, body_crc=crc, flag=entry.flag, properties=text))
     stored = broker.pipeline.append_all(batch)
     fields = _place(broker, stored[0], message.queue_id)
     fields["msgId"] = ",".join(message_id(broker, message) for message in stored)
     if (unique_id := pairs.get(properties.UNIQ_CLIENT_MESSAGE_ID)) is not None:
         fields["transactionId"] = unique_id
     return broker.when_durable(commands.success(fields))
+
+
+def _without_handle(text: str) -> str:
+    """Return a message's properties without a receipt handle, which consumers would take for the broker's."""
+    if properties.POP_CK not in text:
+        return text
+    pairs = properties.decode(text)
+    pairs.pop(properties.POP_CK, None)
+    return properties.encode(pairs)
 
 
 def writable_topic(broker: Broker, header: Header) -> Topic:

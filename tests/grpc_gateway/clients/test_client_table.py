@@ -186,3 +186,17 @@ async def test_recorded_subscription_is_a_copy() -> None:
     client.record_subscription("orders", expression)
     assert client.subscriptions == {"orders": expression}
     assert client.subscriptions["orders"] is not expression
+
+
+async def test_what_is_recorded_of_calls_is_bounded_and_counted() -> None:
+    connection = FakeConnection()
+    table = make_table()
+    client = table.rpc(context(connection=connection), "ReceiveMessage").client
+    before = table.memory(connection)
+    client.record_subscription("t1", FilterExpression(expression="x" * 100_000))
+    client.record_publication("t2")
+    assert table.memory(connection) - before > 10 * 100_000
+    client.record_subscription("t2", FilterExpression(expression="x" * 100_000))
+    client.record_subscription("t3", FilterExpression(expression="x" * 100_000))
+    assert set(client.subscriptions) == {"t3"}, "the former ones are forgotten"
+    assert 100_000 < client.recorded_bytes < 101_000

@@ -35,7 +35,8 @@ class ReceiveHarness:
             answer=self._answer,
         )
         self.renewal = Renewal(self.core, GatewayOptions(**options), lambda: 1_000.0, "replica")
-        self.receive_service = ReceiveService(self.core, self.renewal, GatewayOptions(**options), BrokerClocks())
+        self.clocks = BrokerClocks()
+        self.receive_service = ReceiveService(self.core, self.renewal, GatewayOptions(**options), self.clocks)
         self.rpc = make_rpc(remaining=remaining)
         self.settlement_reply: Any = commands.success()
 

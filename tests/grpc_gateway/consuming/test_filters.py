@@ -2,6 +2,7 @@
 
 import pytest
 
+from grpc_gateway.consuming import filters
 from grpc_gateway.consuming.filters import parse_filter
 from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import Code, FilterExpression, FilterType
@@ -58,3 +59,13 @@ def test_length_of_a_filter_is_limited() -> None:
     with pytest.raises(Refused) as refused:
         parse_filter(FilterExpression(type=FilterType.SQL, expression="x" * 16_385))
     assert refused.value.code == Code.ILLEGAL_FILTER_EXPRESSION
+
+
+def test_filters_of_long_expressions_are_not_cached() -> None:
+    """A thousand of them would take some hundred MiB."""
+    filters._parse_cached.cache_clear()
+    long = FilterExpression(type=FilterType.TAG, expression="||".join(f"{number:09}" for number in range(1000)))
+    assert len(parse_filter(long).tags) == 1000
+    assert filters._parse_cached.cache_info().currsize == 0
+    short = FilterExpression(type=FilterType.TAG, expression="a||b")
+    assert parse_filter(short) is parse_filter(short)

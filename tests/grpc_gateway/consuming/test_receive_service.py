@@ -417,3 +417,20 @@ async def test_messages_count_as_unread_until_they_are_read() -> None:
     assert size == len(pop_reply(stored(5), stored(6)).body)
     await cancel(receiving)
     assert context.held == [size, -size]
+
+
+async def test_a_time_that_a_producer_sets_is_not_the_brokers() -> None:
+    """It would let all handles of the broker expire, or none."""
+    forged = stored(5, POP_CK="0 9000000000000 60000 0 0 broker-a 1 5")
+    harness = ReceiveHarness(pop_reply(forged))
+    [_, response, _] = await harness.receive()
+    handle = ReceiptHandle.parse(response.message.system_properties.receipt_handle)
+    assert handle.pop_time == int(harness.reply_to_pop.fields["popTime"])
+    assert not harness.clocks.has_passed("broker-a", 8_000_000_000_000)
+
+
+async def test_subscriptions_are_recorded_of_existing_topics_only() -> None:
+    harness = ReceiveHarness()
+    harness.core.routes.clear()
+    assert await harness.code() == Code.TOPIC_NOT_FOUND
+    assert harness.rpc.client.subscriptions == {}

@@ -9,6 +9,9 @@ import pytest
 
 from grpc_gateway.http2 import CloseCause
 from grpc_gateway.server import ServerCall, immediate
+from remoting import command as commands
+from remoting.delayed_reply import DelayedReply
+from remoting.taskless import start
 from tests.grpc_gateway.server.servers import (
     STREAM,
     UNARY,
@@ -122,3 +125,55 @@ async def test_a_lost_connection_cancels_its_handlers() -> None:
         await until(lambda: ended)
         assert ended == [True]
         assert len(closed) == 1
+
+
+@pytest.mark.parametrize("sent", [False, True])
+async def test_a_deadline_ends_a_coroutine_that_has_had_no_effect(sent: bool) -> None:
+    """It counts as a call of its connection until it ends."""
+    replies: list[DelayedReply] = []
+    ended: list[str] = []
+
+    @immediate
+    def handler(_: bytes, __: Any) -> Any:
+        async def work() -> bytes:
+            reply = DelayedReply()
+            reply.sent_at = 1.0 if sent else None
+            replies.append(reply)
+            try:
+                await reply
+            except asyncio.CancelledError:
+                ended.append("cancelled")
+                raise
+            ended.append("answered")
+            return b""
+
+        return start(work())
+
+    async with serving({"Send": UNARY(handler)}) as (server, channel):
+        call = channel.unary_unary(path("Send"))(b"", timeout=0.3)
+        assert (await status_of(call))[0] is grpc.StatusCode.DEADLINE_EXCEEDED
+        open_calls = next(iter(server.connections)).open_calls
+        if sent:
+            await until(lambda: open_calls.late)
+            assert (len(open_calls), ended) == (1, [])
+            replies[0].set_result(commands.success())
+        await until(lambda: ended)
+        assert ended == ["answered" if sent else "cancelled"]
+        await until(lambda: len(open_calls) == 0)
+
+
+async def test_calls_with_short_deadlines_do_not_end_their_connection() -> None:
+    closed: list[Any] = []
+
+    async def wait(_: bytes, __: Any) -> bytes:
+        await asyncio.sleep(3)
+        return b""
+
+    async with serving({"Wait": UNARY(wait)}, on_close=closed.append) as (_, channel):
+        await channel.channel_ready()
+        patient = channel.unary_unary(path("Wait"))(b"", timeout=30)
+        hurried = [channel.unary_unary(path("Wait"))(b"", timeout=0.5) for _ in range(400)]
+        for call in hurried:
+            assert (await status_of(call))[0] is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert await patient == b""
+        assert closed == []

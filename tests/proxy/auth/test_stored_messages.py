@@ -14,6 +14,7 @@ from proxy.core.principal import Method
 from remoting import messages
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, response, success
+from remoting.errors import ServiceUnavailable
 from remoting.ids import OffsetMessageId, RecallHandle
 from remoting.requests import REQUESTS
 from remoting.signature import Credentials
@@ -198,3 +199,51 @@ async def test_delayed_messages_of_other_topics_are_not_recalled(tmp_path: Path)
         recall = request(RequestCode.RECALL_MESSAGE, topic="orders", recallHandle=str(handle), bname="broker-a")
         reply = await guard.recall(core, Context(channel, recall, REQUESTS[recall.code], 0.0))
         assert reply.code == code, identity
+
+
+@pytest.mark.parametrize("code", [RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.END_TRANSACTION])
+@pytest.mark.parametrize(
+    ("shown", "forwarded"),
+    [
+        (response(ResponseCode.SYSTEM_BUSY, remark="[OVERLOAD]"), False),
+        (response(ResponseCode.NO_PERMISSION, remark="no"), False),
+        (response(ResponseCode.SYSTEM_ERROR, remark="java.lang.NullPointerException"), False),
+        (response(ResponseCode.SYSTEM_ERROR, remark="can not find message by the offset, 1"), True),
+    ],
+)
+async def test_without_the_messages_topic_nothing_is_forwarded(
+    tmp_path: Path, code: RequestCode, shown: RemotingCommand, forwarded: bool
+) -> None:
+    made = authority(tmp_path)
+    backend = FakeBackend(answer=lambda _, sent: shown if sent.code == RequestCode.VIEW_MESSAGE_BY_ID else success())
+    core, guard = stage(backend).core, StoredMessages(made, Replies())
+    channel = FakeChannel(principal=made.principal("alice-1", Method.SIGNATURE))
+    sent = command(code, offset="1", commitLogOffset="1", group="g", bname="broker-a")
+    serving = guard.handlers[code](core, Context(channel, sent, REQUESTS[code], 0.0))
+    if forwarded:
+        assert (await serving).code == 0
+    else:
+        with pytest.raises(ServiceUnavailable, match="does not show the message"):
+            await serving
+    assert [each.code for each in backend.sent] == [RequestCode.VIEW_MESSAGE_BY_ID, *([code] if forwarded else [])]
+
+
+async def test_a_delayed_message_is_not_hidden_by_others_with_its_id(tmp_path: Path) -> None:
+    """A broker returns only the newest 32 messages, and recalls any with the id."""
+    made = authority(tmp_path)
+    topics = ["secret", *(["orders"] * 40)]
+    records = [
+        messages.encode_message(messages.StoredMessage(topic=TIMERS, properties=f"REAL_TOPIC\x01{topic}\x02"))
+        for topic in topics
+    ]
+
+    def answer(_: str, sent: RemotingCommand) -> RemotingCommand:
+        newest = records[::-1][: int(sent.fields.get("maxNum", "0"))]
+        return success(body=b"".join(newest)) if sent.code == RequestCode.QUERY_MESSAGE else success()
+
+    core, guard = stage(FakeBackend(answer=answer)).core, StoredMessages(made, Replies())
+    channel = FakeChannel(principal=made.principal("alice-1", Method.SIGNATURE))
+    handle = RecallHandle("orders", "broker-a", 1, "A")
+    recall = request(RequestCode.RECALL_MESSAGE, topic="orders", recallHandle=str(handle), bname="broker-a")
+    reply = await guard.recall(core, Context(channel, recall, REQUESTS[recall.code], 0.0))
+    assert reply.code == NO_PERMISSION

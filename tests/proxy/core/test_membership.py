@@ -319,3 +319,17 @@ async def test_represented_producers_leave_all_topics_without_the_brokers(here: 
     assert channel.session.heartbeat is not None
     assert heartbeats.accepted_groups(channel.session.heartbeat.body) == Groups(frozenset({"r"}))
     assert here.backend.unregistered == []
+
+
+async def test_client_that_leaves_is_not_registered_elsewhere_afterwards(here: Stage) -> None:
+    """One read contains a request that names a broker new to the client, and its unregistration."""
+    client = FakeChannel()
+    await here.handle(heartbeat("c1", {"g": ["orders"]}), client, 0)
+    offset = here.core.handle(client, request(RequestCode.GET_MAX_OFFSET, topic="bills", queueId="0", bname="broker-b"))
+    left = here.core.handle(client, request(RequestCode.UNREGISTER_CLIENT, clientID="c1", consumerGroup="g"))
+    assert offset is not None
+    assert left is not None
+    await left
+    await settle()
+    assert registrations(here) == [{"broker-a"}]
+    assert here.backend.unregistered == [(client, G)]

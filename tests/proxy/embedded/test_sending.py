@@ -152,3 +152,12 @@ async def test_a_retry_message_over_its_maximum_becomes_a_dead_letter(harness: B
     assert harness.send("%RETRY%g", b"dead", {"DELAY": "3"}, reconsumeTimes=17).code == ResponseCode.SUCCESS
     assert harness.bodies("%RETRY%g") == [b"again"]
     assert harness.bodies("%DLQ%g") == [b"dead"]
+
+
+async def test_a_handle_that_a_producer_sets_is_removed(harness: BrokerHarness) -> None:
+    harness.topic("t")
+    pairs = {"POP_CK": "0 9000000000000 60000 0 0 broker-a 0 0", "KEYS": "k"}
+    harness.send("t", b"one", pairs)
+    body = messages.encode_batch([BatchMessage(0, b"batch", properties.encode(pairs))])
+    harness.get(RequestCode.SEND_BATCH_MESSAGE, v2(send_fields("t", batch=True)), body)
+    assert [(message.get("POP_CK"), message.get("KEYS")) for message in harness.stored("t")] == [(None, "k")] * 2

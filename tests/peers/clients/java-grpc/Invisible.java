@@ -11,9 +11,9 @@ import org.apache.rocketmq.client.apis.message.MessageView;
  * back sooner and one later, and one acknowledged by the receipt handle that the change gave.
  */
 final class Invisible {
-    private static final Duration RECEIVED = Duration.ofSeconds(15);
+    private static final Duration RECEIVED = Duration.ofSeconds(30);
     private static final Duration SOONER = Duration.ofSeconds(3);
-    private static final Duration LATER = Duration.ofSeconds(20);
+    private static final Duration LATER = Duration.ofSeconds(35);
 
     private final Options options;
     private final Report report;

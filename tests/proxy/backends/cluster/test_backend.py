@@ -5,6 +5,7 @@ import pytest
 from proxy.backends.cluster import backend as backends
 from remoting import command as commands
 from remoting.codes import RequestCode
+from remoting.command import RemotingCommand
 from remoting.errors import ConnectionLost, RequestTimeout, ServiceUnavailable
 from remoting.requests import REQUESTS
 from tests.proxy.backends.cluster.cluster_requests import (
@@ -403,3 +404,57 @@ async def test_connections_to_unlisted_addresses_are_closed(cluster: Cluster) ->
     assert await by(ask(backend, SEND)) == "broker-a/0"
     await old.until(lambda server: all(connection.closed for connection in server.connections))
     assert len(old.received) == 1
+
+
+async def test_a_broker_with_another_master_is_no_longer_avoided(cluster: Cluster) -> None:
+    old = await cluster.broker(answer=silent)
+    new = await cluster.broker(number=2)
+    backend = await cluster.backend()
+    backend._probes.unresponsive.add(old.address)
+    await backend.refresh_brokers()
+    assert backend.unresponsive_brokers == {"broker-a"}
+    cluster.table["broker-a"] = {"0": new.address}
+    await backend.refresh_brokers()
+    assert backend.unresponsive_brokers == frozenset()
+
+
+async def test_a_hanging_broker_that_is_not_listed_leaves_the_table(cluster: Cluster) -> None:
+    hanging = await cluster.broker(answer=silent)
+    await cluster.broker("broker-b")
+    backend = await cluster.backend()
+    waiting = ask(backend, SEND)
+    await hanging.until(lambda server: bool(server.received))
+    del cluster.table["broker-a"]
+    await backend.refresh_brokers()
+    assert set(backend.broker_table) == {"broker-a", "broker-b"}, "a restarted name server lists no broker"
+    backend._probes.unresponsive.add(hanging.address)
+    await backend.refresh_brokers()
+    assert set(backend.broker_table) == {"broker-b"}
+    assert not waiting.done()
+    waiting.cancel()
+
+
+async def test_the_end_of_a_transaction_is_not_repeated(cluster: Cluster) -> None:
+    """A broker stores the message of each commit, also of a second one."""
+
+    def commit(_: RemotingCommand) -> None:
+        asyncio.get_running_loop().call_soon(broker.cut)
+
+    broker = await cluster.broker(answer=commit)
+    backend = await cluster.backend()
+    with pytest.raises(ConnectionLost):
+        await ask(backend, RequestCode.END_TRANSACTION)
+    assert broker.codes == [RequestCode.END_TRANSACTION]
+
+
+async def test_oneway_requests_that_wait_for_a_look_up_are_bounded(cluster: Cluster) -> None:
+    backend = await cluster.backend()
+    spec = REQUESTS[SEND]
+    for _ in range(40):
+        command = complete(spec, n="broker-z")
+        command.body, command.memory = b"x", 2**20
+        backend.oneway("broker-z", spec, command, None)
+    assert backend._searching_bytes == 16 * 2**20
+    async with asyncio.timeout(30):
+        while backend._searching_bytes:
+            await asyncio.sleep(0.01)

@@ -179,3 +179,16 @@ async def test_a_request_that_cannot_be_encoded_does_not_affect_others_of_the_sa
         replies = await asyncio.gather(*futures, last, return_exceptions=True)
     assert [isinstance(reply, RemotingCommand) for reply in replies] == [True, False, True, True]
     assert isinstance(replies[1], TypeError)
+
+
+async def test_oneway_requests_that_wait_for_a_connection_are_bounded(cluster: Cluster) -> None:
+    server = await cluster.server(answer)
+    bench = Bench(server.address)
+    for _ in range(40):
+        command = request(ANSWERED, b"x", True)
+        command.memory = 2**20
+        bench.link.oneway(command)
+    await bench.connect()
+    assert len(server.received) == 16 + 1
+    bench.link.oneway(request(ANSWERED, b"x", True))
+    await server.until(lambda server: len(server.received) == 18)

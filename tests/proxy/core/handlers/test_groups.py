@@ -5,17 +5,22 @@ import orjson
 import pytest
 
 from proxy.core.client_registry import ConsumerData, Member, Role
+from proxy.core.handlers import groups
 from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
-from remoting.errors import BodyError, ConsumerNotOnline, ServiceUnavailable, TopicNotExist
-from tests.proxy.fakes import FakeBackend, FakeChannel, Stage, peer, stage
+from remoting.errors import BodyError, ConsumerNotOnline, RequestTimeout, ServiceUnavailable, TopicNotExist
+from tests.proxy.fakes import FakeBackend, FakeChannel, Reply, Stage, peer, stage
 from tests.proxy.messages import heartbeat, java, request, route
 
 pytestmark = pytest.mark.anyio
 
 LIST = RequestCode.GET_CONSUMER_LIST_BY_GROUP
 CONNECTIONS = RequestCode.GET_CONSUMER_CONNECTION_LIST
+DENIALS = [
+    commands.response(16, remark="no permission"),
+    commands.response(1, remark="org.apache.rocketmq.acl.common.AclException: No accessKey is configured, Validator"),
+]
 UNIDENTIFIED = commands.response(206, remark="no consumer")
 
 
@@ -176,3 +181,45 @@ async def test_members_that_leave_while_the_broker_is_asked_have_no_connections(
     on.registry.unregister(member.key, member.groups)
     on.backend.pending[0].set_result(UNIDENTIFIED)
     assert (await asking).code == UNIDENTIFIED.code
+
+
+def hangs(*brokers: str) -> FakeBackend:
+    """Return brokers of which these answer nothing."""
+    backend = FakeBackend(names=["broker-a", "broker-b"])
+    answered = backend.request
+
+    def ask(broker: str, *rest: Any) -> Reply:
+        return asyncio.get_running_loop().create_future() if broker in brokers else answered(broker, *rest)
+
+    backend.request = ask  # type: ignore[method-assign, assignment]
+    backend.answer = lambda *_: commands.success(body=orjson.dumps(ids("x")))
+    return backend
+
+
+@pytest.mark.parametrize("code", [LIST, CONNECTIONS])
+async def test_query_passes_over_a_broker_that_hangs(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    on = stage(hangs("broker-a"))
+    on.backend.unresponsive_brokers = frozenset({"broker-a"})
+    async with asyncio.timeout(0.5):
+        assert (await on.ask(request(code, consumerGroup="g"))).code == 0
+    on.backend.unresponsive_brokers = frozenset()
+    monkeypatch.setattr(groups, "_FIRST_SECONDS", 0.01)
+    async with asyncio.timeout(0.5):
+        assert (await on.ask(request(code, consumerGroup="g"))).code == 0
+
+
+async def test_query_fails_before_the_client_gives_up_if_no_broker_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a list of local members only, they would take the queues of members elsewhere."""
+    monkeypatch.setattr(groups, "_FIRST_SECONDS", 0.05)
+    monkeypatch.setattr(groups, "_ANSWER_SECONDS", 0.1)
+    on = stage(hangs("broker-a", "broker-b"))
+    client = FakeChannel()
+    await on.ask(heartbeat("c1", {"g": ["orders"]}), client)
+    with pytest.raises(RequestTimeout, match="broker-b does not answer"):
+        await on.ask(request(LIST, consumerGroup="g"), client)
+
+
+@pytest.mark.parametrize("denial", DENIALS)
+async def test_denial_of_the_broker_is_returned(denial: RemotingCommand) -> None:
+    on = await joined({"broker-a": denial}, "c1")
+    assert await on.ask(request(LIST, consumerGroup="g")) is denial

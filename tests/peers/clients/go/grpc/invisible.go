@@ -10,9 +10,9 @@ import (
 
 // For how long messages are received, and what that is changed to.
 const (
-	received = 15 * time.Second
+	received = 30 * time.Second
 	sooner   = 3 * time.Second
-	later    = 20 * time.Second
+	later    = 35 * time.Second
 )
 
 // changes of the invisible duration. Of four messages, one is acknowledged at once, one asked back sooner

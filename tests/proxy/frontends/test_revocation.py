@@ -1,0 +1,49 @@
+"""Permissions that are revoked while a gRPC client is connected."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from protos.apache.rocketmq.v2.definition_pb2 import FilterExpression
+from proxy.core.principal import Method
+from proxy.frontends.revocation import Revocation
+from tests.grpc_gateway.client_harness import ClientHarness
+from tests.grpc_gateway.clients.test_producers import transaction_check
+from tests.grpc_gateway.fakes import FakeCore
+from tests.grpc_gateway.messages import producer_settings, route
+from tests.proxy.auth.users import OWN_FILE, authority, write
+from tests.proxy.fakes import settle, stage
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_client_gets_no_transaction_checks_of_a_topic_that_it_may_no_longer_send_to(tmp_path: Path) -> None:
+    """It has sent to the topic, which its settings do not name."""
+    users = authority(tmp_path)
+    harness = ClientHarness(FakeCore(routes={"orders": route("orders"), "pay": route("pay")}))
+    session = await harness.open_session(producer_settings("pay"))
+    client = harness.client()
+    client.principal = users.principal("alice-1", Method.SIGNATURE)
+    client.record_publication("orders")
+    client.settings, settings = None, client.settings
+    client.record_subscription("orders", FilterExpression(expression="*"))
+    client.settings = settings
+    await harness.heartbeat()
+    await settle()
+    producers = harness.client_lifecycle.producers
+    producers.check_transaction(transaction_check())
+    await settle()
+    check = await session.read()
+    assert check is not None
+    assert check.WhichOneof("command") == "recover_orphaned_transaction_command"
+    frontend: Any = SimpleNamespace(clients=harness.clients, service=harness)
+    Revocation(stage().core, users, lambda: (), frontend)
+    write(tmp_path / "users.toml", OWN_FILE.replace("Topic:orders", "Topic:pay"))
+    await users.refresh()
+    await settle()
+    assert (client.closed, client.topics, client.subscriptions) == (False, set(), {})
+    producers.check_transaction(transaction_check())
+    await settle()
+    assert (producers.unanswered, session.received.qsize()) == (1, 0)
