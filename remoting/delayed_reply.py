@@ -1,7 +1,7 @@
 """The reply to a request that waits for its turn."""
 
 from remoting.command import RemotingCommand
-from remoting.taskless import PrivateFuture
+from remoting.private_future import PrivateFuture
 
 
 class DelayedReply(PrivateFuture[RemotingCommand]):

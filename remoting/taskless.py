@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Coroutine, Generator
 from typing import Any, Generic, Protocol, TypeVar
 
+from remoting.private_future import PrivateFuture
+
 _Result = TypeVar("_Result")
 
 
@@ -40,15 +42,6 @@ def run_eagerly(coroutine: Coroutine[Any, Any, _Result]) -> "_Result | asyncio.F
     """
     outcome = start(coroutine)
     return outcome.future() if isinstance(outcome, Running) else outcome
-
-
-class PrivateFuture(asyncio.Future[_Result]):
-    """A future for which one coroutine waits alone, before what it does has an effect: `Running.abandon` cancels it."""
-
-    @property
-    def abandonable(self) -> bool:
-        """Whether there has been no effect so far."""
-        return True
 
 
 class Running(Generic[_Result]):

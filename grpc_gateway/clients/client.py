@@ -12,7 +12,7 @@ from protocol_negotiation.peer import Peer
 from protos.apache.rocketmq.v2.definition_pb2 import ClientType, FilterExpression, Settings
 from remoting.command import RemotingCommand
 from remoting.compilation import mypyc_attr
-from remoting.taskless import PrivateFuture
+from remoting.private_future import PrivateFuture
 from remoting.tasks import spawn
 
 # Topics recorded from the calls of one client, for sending and for receiving each, and bytes of what is recorded.

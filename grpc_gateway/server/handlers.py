@@ -38,7 +38,7 @@ def _run_taskless(call: ServerCall, method: Method, message: bytes) -> None:
     if isinstance(response, Running):
         # Its outcome is ignored if the call ends before.
         response.receiver = call
-        call.runner = response
+        call.running = response
     elif not isinstance(response, asyncio.Future):
         call.respond(response)
     elif response.done():

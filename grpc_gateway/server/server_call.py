@@ -54,13 +54,14 @@ class ServerCall:
     in the class; reader and writer are created when they are first needed.
 
     connection: the client's connection, the same object for all its calls.
-    runner: the task of the handler, or the future or coroutine that a taskless handler returned.
+    runner: the task of the handler, or the future that a taskless handler returned; running: the coroutine of one.
     takes_serialized: an `immediate` handler may return its response serialized. An extension.
     """
 
     takes_serialized: Final = True
 
-    runner: "asyncio.Future[Any] | Running[Any] | None" = None
+    runner: "asyncio.Future[Any] | None" = None
+    running: "Running[Any] | None" = None
 
     _reader: RequestReader | None = None
     _writer: ResponseWriter | None = None
@@ -263,13 +264,13 @@ class ServerCall:
             self._reader.close()
         if self._writer is not None:
             self._writer.close()
-        runner = self.runner
-        if isinstance(runner, Running):
+        running, runner = self.running, self.runner
+        if running is not None:
             # It refers to this call.
-            self.runner = None
+            self.running = None
             if self._cancelled:
                 self._calls.late.add(self)
-                runner.abandon()
+                running.abandon()
         elif runner is not None and self._cancelled and not runner.done():
             self._calls.cancel_handler(runner)
         if self._callbacks is not None:

@@ -158,12 +158,13 @@ async def test_messages_popped_from_lite_topics_are_released_to_them() -> None:
 
 async def test_release_uses_the_handles_in_the_messages() -> None:
     """If a retried message has the requested topic, its property POP_CK names the queue it came from."""
-    retried = StoredMessage(topic="orders", queue_offset=5, properties="POP_CK\x015 1 2 3 1 broker-a 0 5\x02")
+    handle = "5 1700000000789 60000 6 1 broker-a 0 5"
+    retried = StoredMessage(topic="orders", queue_offset=5, properties=f"POP_CK\x01{handle}\x02")
     popping = await Popping().start()
     popping.channel.closed = True
     await popping.answer(popped(retried, startOffsetInfo="1 0 5", msgOffsetInfo="1 0 5"))
     assert popping.given_back == [
-        {**back("%RETRY%g_orders", 0, 5, 1, 5), "extraInfo": "5 1 2 3 1 broker-a 0 5"},
+        {**back("%RETRY%g_orders", 0, 5, 1, 5), "extraInfo": handle},
     ]
 
 
