@@ -152,11 +152,27 @@ def _series(rows: pd.DataFrame, first: int, end: int) -> Array:
 
 def _late(sent: Array, got: Array, periods: int) -> Array:
     """Return of each period's messages those not taken `periods` later. Those still in time are good."""
-    due, taken = sent.cumsum(), got.cumsum()
+    due, taken = sent.cumsum(), _taken(sent, got).cumsum()
     later = np.minimum(np.arange(sent.size) + periods, sent.size - 1)
     late = np.clip(due - np.maximum(taken[later], due - sent), 0.0, sent)
     late[np.arange(sent.size) + periods > sent.size - 1] = 0.0
     return np.asarray(late)
+
+
+def _taken(sent: Array, got: Array) -> Array:
+    """Return the messages that a group took of those that were due.
+
+    What it takes beyond them, of an older backlog or again, says nothing about later messages, except those of the next
+    period: a message may be taken before its send is recorded.
+    """
+    taken = np.zeros(sent.size)
+    waiting = ahead = 0.0
+    for place in range(sent.size):
+        waiting += sent[place]
+        taken[place] = min(waiting, got[place] + ahead)
+        ahead = min(max(got[place] + ahead - waiting, 0.0), got[place])
+        waiting -= taken[place]
+    return taken
 
 
 def _matching(rows: pd.DataFrame, objective: Objective) -> pd.DataFrame:

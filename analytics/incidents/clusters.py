@@ -25,7 +25,7 @@ _COLUMNS = sorted({name for names in DIMENSIONS for name in names})
 def exposure(tables: Tables, column: str, dimensions: Sequence[str] | None = None) -> Exposure:
     """Return the exposure of a column of `totals` in all dimensions, or in these."""
     names = dimensions or ["+".join(each) for each in DIMENSIONS]
-    return Exposure(tables.totals, column, names, tables.first, tables.periods)
+    return Exposure.of(tables.totals, column, names, tables.first, tables.periods)
 
 
 def new_sdks(tables: Tables) -> dict[str, float]:

@@ -8,7 +8,7 @@ import pandas as pd
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
-from analytics.incidents.tables import Query, Tables, collect, connections_view, requests_view
+from analytics.incidents.tables import Query, Tables, collect, connections_view, hours_of, main_span, requests_view
 
 # Columns of records that the tables are made of.
 _REQUESTS = (
@@ -36,7 +36,9 @@ def spark_query(requests: DataFrame, connections: DataFrame) -> Iterator[Query]:
     spark = requests.sparkSession
     requests.select(*_REQUESTS).withColumnRenamed("group", "grp").createOrReplaceTempView("records")
     connections.createOrReplaceTempView("connection_records")
-    kept = spark.sql(requests_view("unix_micros(time)")).persist(StorageLevel.MEMORY_AND_DISK)
+    micros = "unix_micros(time)"
+    span = main_span(_pandas(spark, hours_of(micros)))
+    kept = spark.sql(requests_view(micros, span)).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         kept.createOrReplaceTempView("requests")
         spark.sql(connections_view("unix_micros(time)")).createOrReplaceTempView("ends")
@@ -71,7 +73,8 @@ def duckdb_query(requests: Sequence[str], connections: Sequence[str], where: str
             add_view(database, "connection_records", connections, where, "*")
         else:
             database.execute(f"CREATE VIEW connection_records AS SELECT {_NO_CONNECTIONS} WHERE FALSE")
-        database.execute(f"CREATE TABLE requests AS {requests_view('epoch_us(time)')}")
+        span = main_span(database.sql(hours_of("epoch_us(time)")).to_arrow_table().to_pandas())
+        database.execute(f"CREATE TABLE requests AS {requests_view('epoch_us(time)', span)}")
         database.execute(f"CREATE VIEW ends AS {connections_view('epoch_us(time)')}")
         # Arrow makes one Python object of equal texts: clients and topics recur in every period.
         yield lambda statement: database.sql(statement).to_arrow_table().to_pandas()

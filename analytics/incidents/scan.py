@@ -64,20 +64,28 @@ _PARTS = frozenset({"broker", "tenant"})
 class Exposure:
     """Requests of every value of every dimension, by period."""
 
-    def __init__(self, totals: pd.DataFrame, column: str, dimensions: Sequence[str], first: int, periods: int) -> None:
+    def __init__(self, first: int, periods: int) -> None:
         self.first, self.periods = first, periods
-        used = totals[totals["dimension"].isin(dimensions) & (totals[column] > 0)]
         self.values: dict[str, pd.Index] = {}
         self.counts: dict[str, Array] = {}
+
+    @classmethod
+    def of(cls, totals: pd.DataFrame, column: str, dimensions: Sequence[str], first: int, periods: int) -> "Exposure":
+        """Return the exposure of totals: a row for each value and period, with its dimension."""
+        made = cls(first, periods)
+        used = totals[totals["dimension"].isin(dimensions) & (totals[column] > 0)]
         for dimension, part in used.groupby("dimension"):
             codes, values = pd.factorize(part["value"])
-            if len(values) == 1 and dimension in _CONTRASTED:
-                # The only replica is no better explanation than all requests.
-                continue
             flat = codes * periods + (part["t"].to_numpy() - first)
             counts = np.bincount(flat, part[column].to_numpy(), len(values) * periods)
-            self.values[str(dimension)] = pd.Index(values)
-            self.counts[str(dimension)] = counts.reshape(len(values), periods)
+            made.add(str(dimension), pd.Index(values), counts.reshape(len(values), periods))
+        return made
+
+    def add(self, dimension: str, values: pd.Index, counts: Array) -> None:
+        """Add a dimension. counts: the requests of its values, by period."""
+        # The only replica is no better explanation than all requests.
+        if len(values) > 1 or dimension not in _CONTRASTED:
+            self.values[dimension], self.counts[dimension] = values, counts
 
     @contextmanager
     def without(self, wide: Mapping[str, str], narrow: Mapping[str, str]) -> Iterator[bool]:
@@ -127,12 +135,12 @@ def scan(
     }
     kept = np.ones(len(rest), dtype=bool)
     found: list[Cluster] = []
+
+    def best_of(name: str, events: Array) -> Cluster | None:
+        return _best(name, rest, codes[name], events, exposure, limits, found)
+
     while len(found) < limits.most:
-        clusters = {
-            name: cluster
-            for name in exposure.values
-            if (cluster := _best(name, rest, codes[name], kept, exposure, limits)) is not None
-        }
+        clusters = {name: cluster for name in exposure.values if (cluster := best_of(name, kept)) is not None}
         if not clusters:
             break
         weights = {name: _weight(name, cluster, favoured or {}) for name, cluster in clusters.items()}
@@ -144,7 +152,7 @@ def scan(
             with exposure.without(wide.scope, narrow.scope) as left_out:
                 if left_out:
                     others &= ~_matches(rest, narrow.scope)
-                return _best(name, rest, codes[name], others, exposure, limits)
+                return best_of(name, others)
 
         best = _widened(clusters[likeliest], clusters.get("topic"), limits)
         if likeliest in _CONTRASTED:
@@ -152,6 +160,16 @@ def scan(
         kept[best.events.index] = False
         found.append(best)
     return found
+
+
+def _inside(name: str, values: pd.Index, scope: Mapping[str, str]) -> Array:
+    """Return which values of a dimension are parts of a scope."""
+    names = name.split("+")
+    if not set(scope) <= set(names):
+        return np.zeros(len(values), dtype=bool)
+    places = [(names.index(each), value) for each, value in scope.items()]
+    split = [str(value).split(SEPARATOR) for value in values]
+    return np.array([all(parts[place] == value for place, value in places) for parts in split], dtype=bool)
 
 
 def _matches(events: pd.DataFrame, scope: Mapping[str, str]) -> Array:
@@ -214,8 +232,15 @@ _PREFERENCE = {"broker": 1.01, "replica": 1.01, "topic": 1.008, "grp": 1.006, "t
 
 
 def _best(
-    name: str, rest: pd.DataFrame, codes: Array, kept: Array, exposure: Exposure, limits: Limits
+    name: str,
+    rest: pd.DataFrame,
+    codes: Array,
+    kept: Array,
+    exposure: Exposure,
+    limits: Limits,
+    former: Sequence[Cluster],
 ) -> Cluster | None:
+    """Return the likeliest cluster of a dimension; None without one. former: clusters whose events are not kept."""
     known = kept & (codes >= 0)
     if not known.any():
         return None
@@ -231,6 +256,10 @@ def _best(
     flat = place[codes[inside]] * exposure.periods + (rest["t"].to_numpy()[inside] - exposure.first)
     bad = np.bincount(flat, amount[inside], rows.size * exposure.periods).reshape(rows.size, exposure.periods)
     total = counts[rows]
+    for cluster in former:
+        # Without its events, the requests of its span would make all others look bad.
+        own = _inside(name, exposure.values[name][rows], cluster.scope)
+        total[own, cluster.start : cluster.end] = 0.0
     common: float | Array = amount[kept].sum() / max(exposure.all, 1.0)
     if name in _COMPARED:
         # A replica that is slow from the first record to the last one is compared with the others.
@@ -285,9 +314,67 @@ def _spans(bad: Array, total: Array, common: float | Array, limits: Limits, new:
     """Return start and end of each row's worst span, and the usual share outside of it. new: rows whose own share says
     nothing about the usual one.
     """
-    prior = 200.0
-    usual = (bad.sum(axis=1) + prior * common) / (total.sum(axis=1) + prior)
-    usual = np.where(new, common, usual)
+    mean = (bad.sum(axis=1) + _PRIOR * common) / (total.sum(axis=1) + _PRIOR)
+    start, end, usual = _converged(bad, total, common, np.where(new, common, mean), limits)
+    # A change that lasts for most of the records makes up most of the mean.
+    quiet = _quiet_share(bad, total, common)
+    rows = np.flatnonzero(~new & (mean > _LONG_CHANGE * quiet))
+    if rows.size:
+        part = common[rows] if isinstance(common, np.ndarray) else common
+        found = _converged(bad[rows], total[rows], part, quiet[rows], limits)
+        better = _evidence(bad[rows], total[rows], *found[:2]) > _evidence(
+            bad[rows], total[rows], start[rows], end[rows]
+        )
+        for each, other in zip((start, end, usual), found, strict=True):
+            each[rows[better]] = other[better]
+    start, end = _sharpened(bad, total, np.maximum(usual, limits.floor), start, end)
+    for row in range(len(bad)):
+        start[row], end[row] = _trimmed(bad[row], int(start[row]), int(end[row]))
+    return start, end, np.maximum(usual, limits.floor)
+
+
+# Requests that the share of all others counts for.
+_PRIOR = 200.0
+# Least ratio of the mean to the quiet share of a row with a change that may last for most of the records; the share of
+# the requests, in the quietest blocks, that tell the quiet one; bad events of a block, and blocks, that tell enough.
+_LONG_CHANGE, _QUIET, _BLOCK_EVENTS, _BLOCKS = 2.0, 0.15, 10.0, 6
+# Least share of a row's requests that lie outside of such a change.
+_OUTSIDE = 0.1
+
+
+def _quiet_share(bad: Array, total: Array, common: float | Array) -> Array:
+    """Return the share of bad events in the quietest blocks of each row; infinity where too few tell it."""
+    shares = np.full(len(bad), np.inf)
+    usual = np.broadcast_to(np.asarray(common, float), len(bad))
+    for row in range(len(bad)):
+        count = int(min(bad[row].sum() / _BLOCK_EVENTS, bad.shape[1] / _NEW))
+        if count < _BLOCKS:
+            continue
+        # Blocks of as many requests: at night few requests tell little.
+        places = np.minimum((total[row].cumsum() - total[row]) * count // max(total[row].sum(), 1e-9), count - 1)
+        events, requests = (np.bincount(places.astype(int), each[row], count) for each in (bad, total))
+        order = np.argsort(events / np.maximum(requests, 1e-9))
+        quiet = order[: max(int(np.ceil(_QUIET * count)), 1)]
+        shares[row] = (events[quiet].sum() + _PRIOR * usual[row]) / (requests[quiet].sum() + _PRIOR)
+    return shares
+
+
+def _evidence(bad: Array, total: Array, start: Array, end: Array) -> Array:
+    """Return how well two shares, inside and outside of the spans, explain the rows; -infinity without an outside."""
+    span = np.arange(bad.shape[1])
+    inside = (span >= start[:, None]) & (span < end[:, None])
+    result = np.zeros(len(bad))
+    for part in (inside, ~inside):
+        events, requests = (bad * part).sum(axis=1), (total * part).sum(axis=1)
+        result += events * np.log(np.maximum(events, 1e-9) / np.maximum(requests, 1e-9))
+    outside = (total * ~inside).sum(axis=1)
+    return np.where(outside >= _OUTSIDE * total.sum(axis=1), result, -np.inf)
+
+
+def _converged(
+    bad: Array, total: Array, common: float | Array, usual: Array, limits: Limits
+) -> tuple[Array, Array, Array]:
+    """Return start and end of each row's worst span, and the usual share outside of it, from a first usual share on."""
     start, end = np.zeros(len(bad), int), np.zeros(len(bad), int)
     span = np.arange(bad.shape[1])
     factor = np.full((len(bad), 1), limits.factor)
@@ -299,11 +386,8 @@ def _spans(bad: Array, total: Array, common: float | Array, limits: Limits, new:
         ratio = (bad * inside).sum(axis=1) / np.maximum((total * inside).sum(axis=1) * usual, 1e-9)
         factor = np.clip(ratio / limits.sharpness, limits.factor, 100.0)[:, None]
         outside = (span < start[:, None]) | (span >= end[:, None])
-        usual = ((bad * outside).sum(axis=1) + prior * common) / ((total * outside).sum(axis=1) + prior)
-    start, end = _sharpened(bad, total, np.maximum(usual, limits.floor), start, end)
-    for row in range(len(bad)):
-        start[row], end[row] = _trimmed(bad[row], int(start[row]), int(end[row]))
-    return start, end, np.maximum(usual, limits.floor)
+        usual = ((bad * outside).sum(axis=1) + _PRIOR * common) / ((total * outside).sum(axis=1) + _PRIOR)
+    return start, end, usual
 
 
 def _sharpened(bad: Array, total: Array, usual: Array, start: Array, end: Array) -> tuple[Array, Array]:

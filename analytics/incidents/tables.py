@@ -4,13 +4,17 @@ Their size follows the number of topics, groups, clients and queues and the leng
 Times are numbers of periods since 1970: STEP seconds, and a multiple of it in tables of queues, members and keys.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
 
 from analytics.transforms.operations import OPERATIONS
 from remoting.names import DLQ_PREFIX, RETRY_PREFIX
+
+_log = logging.getLogger("gantry.analytics")
 
 STEP = 300
 # Periods of `queues`, `members` and `keys`, in STEPs.
@@ -82,6 +86,11 @@ _LARGE = "GREATEST(2048.0, p50 * LEAST(16.0, GREATEST(4.0, POWER(p75 / GREATEST(
 _REPEATS, _LATE_ATTEMPT = 3, 6
 
 
+# Requests that a record stands for. One NaN would make every sum NaN; DuckDB finds none by comparisons, since a
+# file's statistics leave it out.
+WEIGHT = "CASE WHEN NOT isnan(weight) AND weight > 0 AND weight < 1e9 THEN weight ELSE 1.0 END"
+
+
 def operation_column() -> str:
     """Return an expression for the operation of a record."""
     cases = " ".join(
@@ -100,14 +109,46 @@ def tenant_column() -> str:
     )
 
 
-def requests_view(micros: str) -> str:
+def hours_of(micros: str) -> str:
+    """Return a SELECT of the number of records by hour since 1970. micros: expression of the time in µs."""
+    return f"SELECT CAST(FLOOR({micros} / 3600e6) AS BIGINT) AS hour, COUNT(*) AS n FROM records GROUP BY 1"
+
+
+def main_span(hours: pd.DataFrame) -> tuple[int, int]:
+    """Return the first hour of the records and the one after the last, without a few at its ends that are far away.
+
+    They come from a clock that was wrong, and would make the span, and what is usual in it, years long. hours: the
+    result of `hours_of`.
+    """
+    hours = hours.sort_values("hour")
+    places, counts = hours["hour"].to_numpy(int), hours["n"].to_numpy(float)
+    # Records with more than a day between them are of different parts.
+    parts = np.cumsum(np.diff(places, prepend=places[:1]) > _FAR)
+    sums = np.bincount(parts, counts)
+    total = counts.sum()
+    kept = np.flatnonzero(sums > max(min(_FEW, 0.01 * total), _FEW_SHARE * total))
+    if not kept.size:
+        return 0, 2**31
+    inside = places[(parts >= kept[0]) & (parts <= kept[-1])]
+    if inside.size < places.size:
+        left_out = total - counts[(parts >= kept[0]) & (parts <= kept[-1])].sum()
+        _log.error("%d requests are more than a day apart from all others, and left out: a clock was wrong", left_out)
+    return int(inside[0]), int(inside[-1]) + 1
+
+
+# Hours between records of different parts; most records of a part that is left out, and their share.
+_FAR, _FEW, _FEW_SHARE = 24, 20, 2e-4
+
+
+def requests_view(micros: str, span: tuple[int, int]) -> str:
     """Return a SELECT of the requests in the form that all other statements use.
 
-    It reads `records`, whose column `group` is named `grp`. micros: expression of the time in µs.
+    It reads `records`, whose column `group` is named `grp`. micros: expression of the time in µs. span: hours since
+    1970, the end exclusive.
     """
     return f"""
 SELECT {micros} AS us, CAST(FLOOR({micros} / {STEP}e6) AS BIGINT) AS t, {operation_column()} AS op,
-  COALESCE(weight, 1.0) AS w, messages * COALESCE(weight, 1.0) AS m, topic, grp, broker, queue, replica,
+  {WEIGHT} AS w, messages * {WEIGHT} AS m, topic, grp, broker, queue, replica,
   client_id AS client, address, protocol,
   CASE WHEN version IS NULL THEN NULL ELSE CONCAT(protocol, ' ', COALESCE(language, '?'), ' ', version) END AS sdk,
   CASE WHEN address LIKE '%.%' THEN CONCAT(SUBSTRING_INDEX(address, '.', 3), '.0/24') ELSE address END AS network,
@@ -115,7 +156,7 @@ SELECT {micros} AS us, CAST(FLOOR({micros} / {STEP}e6) AS BIGINT) AS t, {operati
   response, ok, latency_us AS latency, delay_ms AS delay, key_hash AS mkey, code, attempt,
   bytes_in / GREATEST(messages, 1) AS body,
   (attempt > 1 OR topic LIKE '{RETRY_PREFIX}%') AS again
-FROM records"""
+FROM records WHERE {micros} >= {span[0]} * 3600e6 AND {micros} < {span[1]} * 3600e6"""
 
 
 _TIMED = "op IN ('send', 'ack')"

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from analytics import records
 from analytics.incidents.engines import MACROS, add_view, by_spark, duckdb_query, spark_query
 from analytics.incidents.local_files import local_files
-from analytics.incidents.tables import Query, Tables, operation_column, tenant_column
+from analytics.incidents.tables import WEIGHT, Query, Tables, operation_column, tenant_column
 from analytics.jobs.local_tables import condition, local_tables, plain_files, within
 from analytics.schema import table
 from proxy.observability.records.schema import Kind
@@ -32,12 +32,11 @@ _VIEWS = {
 
 
 def _counted() -> str:
-    weight = "COALESCE(weight, 1.0)"
     return f"""
 SELECT time, protocol, topic, grp, {operation_column()} AS operation, {tenant_column()} AS tenant,
-  {weight} AS requests, CASE WHEN ok THEN 0.0 ELSE {weight} END AS errors,
-  COALESCE(messages, 0) * {weight} AS messages, COALESCE(bytes_in, 0) * {weight} AS bytes_in,
-  COALESCE(bytes_out, 0) * {weight} AS bytes_out FROM requests"""
+  {WEIGHT} AS requests, CASE WHEN ok THEN 0.0 ELSE {WEIGHT} END AS errors,
+  COALESCE(messages, 0) * {WEIGHT} AS messages, COALESCE(bytes_in, 0) * {WEIGHT} AS bytes_in,
+  COALESCE(bytes_out, 0) * {WEIGHT} AS bytes_out FROM requests"""
 
 
 def tables(sessions: Sessions, root: str, since: datetime | None, until: datetime | None) -> Tables:

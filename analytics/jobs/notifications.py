@@ -49,11 +49,7 @@ def announce(incidents: Sequence[Incident], channels: Channels) -> bool:
     """
     former = _load(channels.state)
     shown = [each for each in incidents if each.muted is None]
-    news = [
-        (state, each)
-        for each in shown
-        if (state := "open" if each.open else "over") != _announced(each, former) and _announced(each, former) != "over"
-    ]
+    news = [(_state(each), each) for each in shown if _is_news(each, _announced(each, former))]
     taken = True
     if news:
         senders: list[Callable[[Sequence[tuple[str, Incident]]], bool]] = []
@@ -71,13 +67,30 @@ def announce(incidents: Sequence[Incident], channels: Channels) -> bool:
     return taken
 
 
-def _announced(incident: Incident, former: Sequence[dict[str, Any]]) -> str | None:
-    """Return the state that was announced: open, over or None. Onsets may move as records arrive."""
-    # The newest entry counts.
-    for each in reversed(former):
-        same = each["kind"] == incident.kind and each["about"] == dict(incident.about)
-        if same and each["start"] <= incident.end + _SLACK and incident.start <= each["end"] + _SLACK:
-            return str(each["state"])
+def _state(incident: Incident) -> str:
+    return "open" if incident.open else "over"
+
+
+def _is_news(incident: Incident, former: dict[str, Any] | None) -> bool:
+    """Return whether an incident was not announced as what it is; also of one that goes on after it seemed over."""
+    if former is None:
+        return True
+    if former["state"] == "over":
+        return incident.open and incident.end > float(former["end"])
+    return not incident.open
+
+
+def _announced(incident: Incident, former: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return what was announced of an incident last. Onsets may move as records arrive.
+
+    Only one that was open may lie before: after one that is over, the next is another one.
+    """
+    same = [each for each in former if each["kind"] == incident.kind and each["about"] == dict(incident.about)]
+    for slack in (0.0, _SLACK):
+        for each in reversed(same):
+            near = each["start"] <= incident.end + slack and incident.start <= each["end"] + slack
+            if near and (not slack or each["state"] == "open"):
+                return dict(each)
     return None
 
 
@@ -132,7 +145,7 @@ def _save(path: Path, shown: Sequence[Incident], former: Sequence[dict[str, Any]
             "about": dict(each.about),
             "start": each.start,
             "end": each.end,
-            "state": "open" if each.open else "over",
+            "state": _state(each),
         }
         for each in shown
     ]

@@ -6,6 +6,7 @@ duplicates. Webhooks are called at least once, with a key that identifies repeti
 found as `detect` finds them.
 """
 
+import http.client
 import io
 import json
 import logging
@@ -301,8 +302,9 @@ def post(url: str, content: dict[str, Any], key: str, pauses: Sequence[float] = 
             # An HTTPError is the response too, and holds its socket.
             error.close()
             failure = str(error)
-        except OSError as error:
-            failure = str(error)
+        except (OSError, http.client.HTTPException) as error:
+            # The latter: the answer is not HTTP.
+            failure = str(error) or type(error).__name__
         if pause is not None:
             time.sleep(pause)
     _log.error("the webhook did not take alerts of batch %s: %s", key, failure)

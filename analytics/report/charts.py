@@ -6,7 +6,7 @@ from datetime import UTC
 from typing import Any
 
 import pandas as pd
-from matplotlib import rc_context
+from matplotlib import rc_context, rcParams
 from matplotlib.axes import Axes
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.figure import Figure
@@ -120,6 +120,10 @@ def _series(frame: pd.DataFrame, value: str, by: str | None) -> Sequence[tuple[o
     totals = frame.groupby(by, dropna=False)[value].sum().sort_values(ascending=False)
     parts = dict(list(frame.groupby(by, dropna=False)))
     return [(name, parts[name]) for name in totals.index[:_MAX] if name in parts]
+
+
+# Names of topics and clients are texts, not formulas.
+rcParams["text.parse_math"] = False
 
 
 def _blank(height: float = 2.6) -> tuple[Figure, Axes]:

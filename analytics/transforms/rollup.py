@@ -98,7 +98,11 @@ def is_rollup(traffic: DataFrame) -> bool:
 
 def weight(traffic: DataFrame) -> Column:
     """Return the number of requests that a record stands for."""
-    return f.coalesce(f.col("weight"), f.lit(1.0)) if "weight" in traffic.columns else f.lit(1.0)
+    if "weight" not in traffic.columns:
+        return f.lit(1.0)
+    # NaN is above all numbers.
+    usable = (f.col("weight") > 0) & (f.col("weight") < 1e9)
+    return f.when(usable, f.col("weight")).otherwise(f.lit(1.0))
 
 
 def measures(traffic: DataFrame) -> list[Column]:

@@ -434,3 +434,24 @@ def test_a_nightly_batch_and_a_weekend_are_usual() -> None:
     usual = usual_range(np.roll(counts, 0)[None, :], 0, 3600)
     assert (counts <= usual.high[0]).all()
     assert (counts >= usual.low[0]).all()
+
+
+@pytest.mark.parametrize("periods", [280, 289, 320, 430, 600])
+@pytest.mark.parametrize(("factor", "kind"), [(8.0, "traffic_surge"), (0.0, "traffic_drop")])
+def test_surges_and_drops_are_found_in_records_of_any_length(periods: int, factor: float, kind: str) -> None:
+    """From one day to two, few periods have another day."""
+    generator = np.random.default_rng(1)
+    course = 40 + 15 * np.sin(np.arange(periods) * 2 * np.pi / 288)
+    rows = []
+    for place in range(6):
+        counts = generator.poisson(course * (1 + place / 5)).astype(float)
+        if not place:
+            counts[periods // 2 : periods // 2 + 24] *= factor
+        rows.append(pd.DataFrame({"t": np.arange(periods) + 5_800_100, "n": counts, "topic": f"t{place}"}))
+    sends = pd.concat(rows)
+    flows = sends.assign(op="send", rows_=sends["n"])
+    blank = pd.DataFrame()
+    spans = pd.DataFrame({"t": sends["t"].unique()})
+    found = volume(Tables(spans, blank, flows, blank, blank, blank, blank, blank))
+    assert [(each.kind, each.about["topic"]) for each in found] == [(kind, "t0")]
+    assert found[0].start == pytest.approx((5_800_100 + periods // 2) * 300, abs=600)

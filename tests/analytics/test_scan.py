@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 
 from analytics.incidents.clusters import goes_on
-from analytics.incidents.detectors.consumers import _surplus
+from analytics.incidents.detectors.consumers import _ratio, _surplus
 from analytics.incidents.scan import Cluster, Exposure, Limits, scan
 from analytics.incidents.statistics import best_intervals
-from analytics.incidents.tables import SEPARATOR
+from analytics.incidents.tables import SEPARATOR, main_span
 
 _PERIODS = 240
 _DIMENSIONS = ("topic", "replica", "topic+broker")
@@ -27,7 +27,7 @@ def _scan(share: Mapping[tuple[str, str], np.ndarray], requests: float = 20.0) -
         events.append(rows[rows["n"] > 0].assign(broker="b", client="c"))
     whole = pd.concat(events, ignore_index=True)
     sums = pd.concat(totals).groupby(["t", "dimension", "value"])["n"].sum()
-    over = Exposure(sums.reset_index(), "n", _DIMENSIONS, 0, _PERIODS)
+    over = Exposure.of(sums.reset_index(), "n", _DIMENSIONS, 0, _PERIODS)
     return scan(whole.assign(rows_=whole["n"]), over, Limits(floor=2e-3))
 
 
@@ -69,7 +69,7 @@ def test_a_broker_that_is_slow_is_one_cluster_although_one_topic_has_most_of_its
             rows = pd.DataFrame({"t": span, "n": np.round(share * size), "topic": topic, "broker": broker})
             events.append(rows[rows["n"] > 0].assign(client="c"))
     sums = pd.concat(totals).groupby(["t", "dimension", "value"])["n"].sum().reset_index()
-    over = Exposure(sums, "n", ("topic", "broker", "topic+broker"), 0, _PERIODS)
+    over = Exposure.of(sums, "n", ("topic", "broker", "topic+broker"), 0, _PERIODS)
     whole = pd.concat(events, ignore_index=True)
     (cluster,) = scan(whole.assign(rows_=whole["n"]), over, Limits(floor=2e-3))
     assert (dict(cluster.scope), cluster.start) == ({"broker": "slow"}, 150)
@@ -113,7 +113,7 @@ def test_failures_at_several_brokers_of_a_topic_are_the_topics(
         failed = pd.DataFrame({"t": np.arange(100, 130), "n": bad, "topic": "t", "broker": broker, "client": "c"})
         events.append(failed[failed["broker"].isin(brokers) & (failed["n"] > 0)])
     whole = pd.concat(events, ignore_index=True)
-    over = Exposure(pd.concat(totals), "n", ("topic", "topic+broker"), 0, _PERIODS)
+    over = Exposure.of(pd.concat(totals), "n", ("topic", "topic+broker"), 0, _PERIODS)
     (cluster,) = scan(whole.assign(rows_=whole["n"]), over, Limits(floor=2e-3))
     assert (dict(cluster.scope), cluster.bad) == (scope, whole["n"].sum())
 
@@ -127,7 +127,7 @@ def test_a_version_that_is_bad_from_its_first_request_on_has_no_usual_share() ->
         pd.DataFrame({"t": span, "dimension": "topic", "value": "t", "n": np.where(span < 150, 40.0, 50.0)}),
     ]
     bad = pd.DataFrame({"t": after, "n": 4.0, "rows_": 4.0, "topic": "t", "sdk": new, "client": "c"})
-    over = Exposure(pd.concat(totals), "n", ("sdk", "topic"), 0, _PERIODS)
+    over = Exposure.of(pd.concat(totals), "n", ("sdk", "topic"), 0, _PERIODS)
     (cluster,) = scan(bad, over, Limits(factor=4.0, events=12, share=0.04, ratio=3.0, likelihood=25.0, floor=1e-2))
     assert (dict(cluster.scope), cluster.start, cluster.end) == ({"sdk": new}, 150, _PERIODS)
 
@@ -164,3 +164,59 @@ def test_a_group_that_catches_up_does_not_rewind() -> None:
     surplus, backlog = (each[0] for each in _surplus(np.full((1, 400), 100.0), taken[None, :]))
     assert surplus.sum() < 0.1 * 5000
     assert backlog[249] > 0.9 * 5000
+
+
+@pytest.mark.parametrize("start", [180, 120, 72, 48])
+def test_a_change_that_lasts_for_most_of_the_records_is_found(start: int) -> None:
+    """It makes up most of the mean."""
+    shares = {(topic, "edge-0"): _during(0, _PERIODS, 0.05) for topic in ("a", "b", "c")}
+    shares["a", "edge-0"] = np.maximum(_during(start, _PERIODS, 0.6), 0.05)
+    (cluster,) = _scan(shares)
+    assert (dict(cluster.scope), cluster.start, cluster.end) == ({"topic": "a"}, start, _PERIODS)
+
+
+def test_a_share_that_never_changes_is_none() -> None:
+    generator = np.random.default_rng(1)
+    shares = {(topic, "edge-0"): generator.binomial(20, 0.3, _PERIODS) / 20 for topic in ("a", "b", "c")}
+    assert _scan(shares) == []
+
+
+def _of_hours(hours: Mapping[int, int]) -> pd.DataFrame:
+    return pd.DataFrame({"hour": list(hours), "n": list(hours.values())})
+
+
+@pytest.mark.parametrize(
+    ("hours", "span"),
+    [
+        ({100: 50, 101: 60}, (100, 102)),
+        ({100: 5000, 101: 6000, 800: 3}, (100, 102)),
+        ({0: 1, 5000: 9000, 5001: 9000, 9000: 2}, (5000, 5002)),
+        # A pause of two days, and a part with few requests that is none of a wrong clock.
+        ({100: 5000, 148: 6000}, (100, 149)),
+        ({100: 50, 148: 2}, (100, 149)),
+        # Within a day nothing is left out.
+        ({100: 9000, 124: 1}, (100, 125)),
+        ({}, (0, 2**31)),
+    ],
+)
+def test_a_few_requests_of_a_wrong_clock_do_not_make_the_span(hours: Mapping[int, int], span: tuple[int, int]) -> None:
+    assert main_span(_of_hours(hours)) == span
+
+
+@pytest.mark.parametrize(
+    ("hours", "taken", "share"),
+    [
+        (24, [1.0] * 24, 1.0),
+        # Stopped for most of the time, and from the middle of a few hours on.
+        (24, [0.5] * 7 + [0.0] * 17, 0.5),
+        (24, [1.0] * 5 + [0.0] * 14 + [1.0] * 5, 1.0),
+        (2, [1.0, 0.0], 1.0),
+        # Once a day.
+        (72, ([24.0] + [0.0] * 23) * 3, 0.0),
+    ],
+)
+def test_the_usual_share_of_a_group_is_that_of_the_time_in_which_it_takes(
+    hours: int, taken: list[float], share: float
+) -> None:
+    due = np.full(hours * 12, 10.0)
+    assert _ratio(due, np.repeat(taken, 12) * due) == pytest.approx(share)

@@ -3,10 +3,11 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from analytics.command import main
-from analytics.slo import ObjectivesError, parse
+from analytics.slo import ObjectivesError, _late, parse
 from tests.analytics import frames as kit
 from tests.analytics.jobs.record_files import write
 
@@ -88,3 +89,16 @@ def test_mistakes_name_the_key(change: tuple[str, str], sentence: str) -> None:
     with pytest.raises(ObjectivesError) as raised:
         parse(text)
     assert sentence in str(raised.value)
+
+
+def test_what_a_group_takes_beyond_what_is_due_says_nothing_about_later_messages() -> None:
+    sent = np.full(100, 10.0)
+    stopped = np.where(np.arange(100) < 50, 10.0, 0.0)
+    late = float(_late(sent, stopped, 2).sum())
+    assert late == 480.0
+    backlog = stopped.copy()
+    backlog[0] += 600
+    assert _late(sent, backlog, 2).sum() == pytest.approx(late, abs=10)
+    assert _late(sent, 2 * stopped, 2).sum() == pytest.approx(late, abs=10)
+    # A message may be taken in the period before its send is recorded.
+    assert _late(np.roll(sent, 1), sent, 2).sum() == 0.0

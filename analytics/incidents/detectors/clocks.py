@@ -26,7 +26,7 @@ def clocks(tables: Tables) -> list[Finding]:
             for name in ("client", "network", "sdk")
         ]
     ).dropna()
-    over = Exposure(exposed, "n", ["client", "network", "sdk"], tables.first, tables.periods)
+    over = Exposure.of(exposed, "n", ["client", "network", "sdk"], tables.first, tables.periods)
     events = delays[odd.reindex(delays.index, fill_value=False)].assign(grp=None, broker=None)
     return [
         finding(tables, cluster, "client_clock", cluster.start) for cluster in clusters(tables, events, over, _LIMITS)

@@ -114,11 +114,27 @@ _BLOCK, _MOST_TIMES, _WHOLE, _CLOSE, _MOSTLY = 4, 3, 0.08, 0.2, 0.7
 
 
 def _ratio(due: Array, taken: Array) -> float:
-    """Return the share of a topic's messages that a group takes: the median of the hours, few of which are troubled."""
-    hours = np.arange(due.size) // _HOUR
+    """Return the share of a topic's messages that a group takes: the median of the hours, few of which are troubled.
+
+    Of a group that has stopped for most of the records, the median of the others.
+    """
+    hours = np.arange(due.size) // min(_HOUR, max(due.size // _LEAST_HOURS, 1))
     sums, received = np.bincount(hours, due), np.bincount(hours, taken)
     busy = sums >= max(10.0, 0.2 * float(np.median(sums)))
-    return float(np.median(received[busy] / sums[busy])) if busy.sum() >= 3 else 0.0
+    if busy.sum() < 3:
+        return 0.0
+    ratios = received[busy] / sums[busy]
+    alive = ratios > _ALIVE * ratios.mean()
+    # Not one that takes its messages once a day.
+    begun = int((np.diff(alive.astype(int), prepend=0) == 1).sum())
+    if begun <= _MOST_RUNS and alive.sum() >= _LEAST_RUN * begun:
+        ratios = ratios[alive]
+    return float(np.median(ratios))
+
+
+# Share of the mean ratio below which an hour is one of a stop; most stretches without a stop, and hours of each, of a
+# group that takes its messages all the time; least number of hours, or parts of an hour.
+_ALIVE, _MOST_RUNS, _LEAST_RUN, _LEAST_HOURS = 0.15, 2, 4, 12
 
 
 def _first(taken: Array) -> int:

@@ -25,6 +25,7 @@ _LIKELIHOOD = 30.0
 # A growth takes so many hours at least; points of its series.
 _GROWTH_HOURS = 6
 _HOUR = 3600 // STEP
+_TWO_DAYS = 2 * 24 * _HOUR
 _POINT = POINT // STEP
 _GROWTH_POINTS = _GROWTH_HOURS * _HOUR // _POINT
 # Points before a growth is plain in which it may have begun: sixteen hours.
@@ -97,7 +98,8 @@ def _judged(tables: Tables, attribute: str, names: list[str], counts: Array, row
     # Drops need to know when weekends begin; a batch that comes at weekends too is no surge.
     offset = weekend_offset(counts, tables.first, STEP)
     usual = usual_range(counts, tables.first, STEP, (offset or 0) * POINT)
-    if np.isnan(usual.high).all():
+    if counts.shape[1] < _TWO_DAYS:
+        # Some periods have no other day, and the others have one that may be the incident's.
         usual = _from_others(counts)
     seasons = season(counts, tables.first, STEP) or Season(usual.low, usual.typical, usual.high)
     local = seasons if offset is None else season(counts, tables.first, STEP, offset=offset) or seasons
@@ -139,7 +141,7 @@ def _is_long(drop: Finding) -> bool:
 
 
 def _from_others(counts: Array) -> Usual:
-    """Return a range for records of one day: the level of each subject in the hours around, at the level of most."""
+    """Return a range for records of less than two days: each subject's level in the hours around, at that of most."""
     level = smoothed(counts, _HOUR // 2)
     own = np.median(level, axis=1)[:, None]
     # Of those that send steadily, half tell how busy a time is; one tenant's surge does not move it.

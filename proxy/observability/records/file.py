@@ -71,6 +71,8 @@ class RecordFile:
                 compression="zstd",
                 use_dictionary=[column.name for column in self.table.columns if column.dictionary],
                 write_statistics=True,
+                # Otherwise readers take a flipped bit for another value.
+                write_page_checksum=True,
             )
         assert self._writer is not None
         if self._buffer:

@@ -119,3 +119,24 @@ def test_mail_says_what_happened_and_what_to_do(tmp_path: Path) -> None:
     assert "What to do: Look." in lines
     # Nobody listens any more.
     assert not announce([OPEN], Channels(mail=Mail(address, "gantry@example.org", "ops@example.org")))
+
+
+def test_another_incident_soon_after_one_is_announced(hook: Hook, tmp_path: Path) -> None:
+    channels = Channels(hook.url, state=tmp_path / "state.json")
+    second = replace(OPEN, start=10_000.0, end=10_800.0)
+    over = replace(second, open=False, end=12_000.0)
+    for now in ([OPEN], [OVER], [OVER, second], [OVER, second], [OVER, over], [OVER, over]):
+        assert announce(now, channels)
+    assert [[(each["state"], each["start"]) for each in body["incidents"]] for body in hook.bodies] == [
+        [("open", "1970-01-01T01:00:00+00:00")],
+        [("over", "1970-01-01T01:05:00+00:00")],
+        [("open", "1970-01-01T02:46:40+00:00")],
+        [("over", "1970-01-01T02:46:40+00:00")],
+    ]
+
+
+def test_an_incident_that_goes_on_after_it_seemed_over_is_announced_again(hook: Hook, tmp_path: Path) -> None:
+    channels = Channels(hook.url, state=tmp_path / "state.json")
+    for now in (OPEN, OVER, replace(OPEN, end=9600.0), replace(OPEN, end=9900.0)):
+        assert announce([now], channels)
+    assert [body["incidents"][0]["state"] for body in hook.bodies] == ["open", "over", "open"]

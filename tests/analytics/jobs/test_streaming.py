@@ -1,6 +1,7 @@
 """Streaming: the same windows as a batch, alerts that begin and end, and a killed job."""
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -231,3 +232,18 @@ def test_stream_finds_the_incidents_of_the_batch_within_a_minute(spark: SparkSes
     assert first == expected
     assert set((out / INCIDENTS).read_text(encoding="utf-8").splitlines()) == whole != expected
     assert begun[1] - begun[0] < 60
+
+
+def test_webhook_that_does_not_speak_http_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            with server.accept()[0] as connection:
+                connection.recv(4096)
+                connection.sendall(bytes((21, 3, 3, 0, 2, 2, 70)))
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        assert not post(f"http://127.0.0.1:{server.getsockname()[1]}/", {}, "9", ())
+        thread.join()
+    assert "did not take alerts of batch 9" in caplog.text

@@ -144,3 +144,15 @@ def test_the_hour_that_clocks_show_twice_has_two_places() -> None:
     (start, *_), end = axes.dataLim.intervalx, axes.dataLim.intervalx[1]
     assert (end - start) * 24 == pytest.approx(2)
     assert {"02:00+0200", "02:00+0100"} <= set(re.findall(r"02:00\+0[12]00", text(frame)))
+
+
+@pytest.mark.parametrize("name", [r"$\foo$", "a$x_{$b", "^", "{"])
+def test_any_name_of_a_topic_can_be_drawn(name: str) -> None:
+    """Clients choose names, which are no formulas."""
+    frame = pd.DataFrame({"time": TIMES, "n": [1, 2, 3], "topic": name})
+    for figure in (
+        charts.lines(frame, "n", "topic"),
+        charts.areas(frame, "n", "topic"),
+        charts.bars(frame, "topic", "n"),
+    ):
+        assert charts.svg(figure).startswith("<svg")
