@@ -74,7 +74,7 @@ DIMENSIONS: tuple[tuple[str, ...], ...] = (
 SEPARATOR = "\x1f"
 # Periods for which a bound of slow requests is estimated, also for each broker and replica, and the least number of
 # requests in them; the quantile of the bounds, and how far the bound of all may lie above it.
-_BLOCK, _BLOCK_ROWS, _QUANTILE, _ABOVE_BLOCKS = 24, 30, 0.4, 1.25
+_BLOCK, _BLOCK_ROWS, _QUANTILE, _ABOVE_BLOCKS = 24, 30, 0.15, 1.25
 # Value of GROUPING of the bound of all requests of a code and topic.
 _OF_ALL = 7
 # A slow request takes two and a half standard deviations (of the logarithm) longer than the median, estimated from
