@@ -92,7 +92,7 @@ async def test_groups_are_listed_and_reset(gantry: Gantry) -> None:
 
     # Without members, the brokers of these tests leave the reset to the tool.
     await wait_until(left, "the member's departure")
-    await _ok(shell, "groups", "reset", group, "--topic", topic, "--to", "earliest")
+    await _ok(shell, "groups", "reset", group, "--topic", topic, "--to", "earliest", "--yes")
     assert (await _ok(shell, "groups", "show", group, "--json")).object["lag"] == 10
     assert group in (await _ok(shell, "groups")).out
 

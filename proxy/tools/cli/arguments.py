@@ -20,7 +20,7 @@ EARLIEST, LATEST = "earliest", "latest"
 
 
 def add_confirmation(command: ArgumentParser) -> None:
-    """Add the option of commands that delete something."""
+    """Add the option of commands that ask for confirmation."""
     command.add_argument("--yes", action="store_true", help="do not ask; required without a terminal")
 
 

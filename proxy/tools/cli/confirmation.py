@@ -1,4 +1,4 @@
-"""Confirmation of a command that deletes something."""
+"""Confirmation of a command that deletes something or moves the offsets of a group."""
 
 import argparse
 import sys

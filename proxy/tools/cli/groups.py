@@ -1,7 +1,6 @@
 """`gantry groups`."""
 
 import argparse
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,7 @@ from proxy.tools.cli.arguments import EARLIEST, LATEST, Start
 from proxy.tools.cli.catalogue import Configurations
 from proxy.tools.cli.client import Client, CommandError, UsageError, connected
 from proxy.tools.cli.confirmation import confirm
-from proxy.tools.cli.output import Output
+from proxy.tools.cli.output import Output, warn
 from proxy.tools.cli.reading import Queue
 from remoting.codes import RequestCode, ResponseCode, version_text
 from remoting.routes import TopicRoute
@@ -182,8 +181,9 @@ async def _reset(client: Client, output: Output, options: argparse.Namespace) ->
     members = await catalogue.members(client, group)
     moves = await _moves(client, group, configurations, route, options.to)
     if members:
-        _warn(f"consumer group {group} has {len(members)} members; they continue at the new offsets")
+        warn(f"consumer group {group} has {len(members)} members; they continue at the new offsets")
     if not options.dry_run:
+        confirm(options, _question(group, topic, moves))
         for broker in route.readable():
             await _reset_at(client, broker, group, options.to, [move for move in moves if move.queue.broker == broker])
     done = "would be reset" if options.dry_run else "reset"
@@ -199,6 +199,12 @@ async def _reset(client: Client, output: Output, options: argparse.Namespace) ->
         ("BROKER", "QUEUE", "FROM", "TO"),
         [(move.queue.broker, move.queue.number, move.current, move.target) for move in moves],
     )
+
+
+def _question(group: str, topic: str, moves: list[_Move]) -> str:
+    changes = [move.target - move.current for move in moves if move.current is not None]
+    skipped, repeated = (sum(max(sign * change, 0) for change in changes) for sign in (1, -1))
+    return f"reset consumer group {group} in topic {topic}: skip {skipped:,} messages and repeat {repeated:,}?"
 
 
 async def _moves(client: Client, group: str, brokers: Iterable[str], route: TopicRoute, to: Start) -> list[_Move]:
@@ -220,7 +226,3 @@ async def _reset_at(client: Client, broker: str, group: str, to: Start, moves: l
     for move in moves:
         commit = {**move.queue.fields, "consumerGroup": group, "commitOffset": move.target}
         await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit)
-
-
-def _warn(text: str) -> None:
-    sys.stderr.write(f"gantry: warning: {text}\n")

@@ -2,17 +2,18 @@
 
 import argparse
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import orjson
-
-from proxy.tools.cli import archive, messages, reading, topics
+from proxy.tools.cli import archive, messages, offset_map, reading
 from proxy.tools.cli.archive import End, GroupLine, Head, MessageLine, OffsetLine, TopicLine
 from proxy.tools.cli.arguments import Filter
 from proxy.tools.cli.client import Client, CommandError, Refused, connected
-from proxy.tools.cli.output import Output, progress
+from proxy.tools.cli.definitions import Definitions
+from proxy.tools.cli.offset_map import OffsetMap
+from proxy.tools.cli.output import Output, progress, warn
 from proxy.tools.cli.reading import Queue, Reader
 from remoting import properties
 from remoting.codes import RequestCode, ResponseCode
@@ -35,18 +36,21 @@ _OF_BROKERS = frozenset(
 )
 
 
+@dataclass(slots=True)
+class _Survey:
+    """A file before its import: last message of each queue, offsets of groups by queue, number of messages."""
+
+    last_messages: dict[Queue, MessageLine] = field(default_factory=dict)
+    offsets: dict[Queue, set[int]] = field(default_factory=dict)
+    total: int = 0
+
+
 async def run(options: argparse.Namespace) -> int:
-    # A first pass without effects: a file with an invalid line changes nothing.
-    messages_by_queue: dict[Queue, MessageLine] = {}
-    total = 0
-    for _, line in archive.read(options.file):
-        if isinstance(line, MessageLine):
-            messages_by_queue[Queue(line.topic, line.broker, line.queue)] = line
-            total += 1
+    survey = _survey(options.file)
     async with connected(options) as client:
         if not options.into_source:
-            await _refuse_source(client, messages_by_queue)
-        counts = await _Import(client, options).run(total)
+            await _refuse_source(client, survey.last_messages)
+        counts = await _Import(client, options, survey).run()
     output = Output(options.json)
     if output.json:
         output.dump({"file": str(options.file), **counts})
@@ -55,6 +59,23 @@ async def run(options: argparse.Namespace) -> int:
         done = f"{counts['topics']:,} topics, {counts['groups']:,} groups, {counts['messages']:,} messages"
         output.line("imported ", (done, "green"), f" from {options.file}{there}")
     return 0
+
+
+def _survey(file: Path) -> _Survey:
+    """Read the whole file without effects: one with an invalid line changes nothing. Raises CommandError."""
+    survey = _Survey()
+    for _, line in archive.read(file):
+        if isinstance(line, MessageLine):
+            survey.last_messages[Queue(line.topic, line.broker, line.queue)] = line
+            survey.total += 1
+        elif isinstance(line, GroupLine):
+            for at in line.offsets:
+                survey.offsets.setdefault(_source(at), set()).add(at.offset)
+    return survey
+
+
+def _source(at: OffsetLine) -> Queue:
+    return Queue(at.topic, at.broker, at.queue)
 
 
 async def _refuse_source(client: Client, last_messages: dict[Queue, MessageLine]) -> None:
@@ -90,9 +111,11 @@ def _naming_line(file: Path, number: int) -> Iterator[None]:
 class _Import:
     """One import of a file. Messages of one queue are sent one after the other, all queues concurrently."""
 
-    def __init__(self, client: Client, options: argparse.Namespace) -> None:
+    def __init__(self, client: Client, options: argparse.Namespace, survey: _Survey) -> None:
         self._client = client
         self._file: Path = options.file
+        self._survey = survey
+        self._definitions = Definitions(client, options.overwrite)
         self._counts = {"topics": 0, "groups": 0, "messages": 0, "skipped": 0}
         self._groups: list[GroupLine] = []
         self._targets: dict[Queue, _Target] = {}
@@ -100,10 +123,10 @@ class _Import:
         self._homes: dict[Queue, _Target] = {}
         self._writable: dict[str, list[Queue]] = {}
 
-    async def run(self, total: int) -> dict[str, int]:
-        """Run the import; return the number of done items by kind."""
+    async def run(self) -> dict[str, int]:
+        """Run the import; return the numbers of topics and groups created or changed, and of messages."""
         with progress("importing") as bar:
-            shown = bar.add_task("", total=total, note="")
+            shown = bar.add_task("", total=self._survey.total, note="")
             try:
                 async with asyncio.TaskGroup() as tasks:
                     for number, line in archive.read(self._file):
@@ -125,24 +148,13 @@ class _Import:
             case Head() | End():
                 pass
             case TopicLine():
-                kind, written, read = line.type, line.write_queues, line.read_queues
-                await topics.create(self._client, line.topic, kind, written, read, line.permission)
-                self._counts["topics"] += 1
+                self._counts["topics"] += await self._definitions.put_topic(line)
             case GroupLine():
-                await self._create(line)
-                self._counts["groups"] += 1
+                self._counts["groups"] += await self._definitions.put_group(line)
+                self._groups.append(line)
             case MessageLine():
                 target = await self._target_queue(Queue(line.topic, line.broker, line.queue), tasks, done)
                 await target.waiting.put((number, line))
-
-    async def _create(self, line: GroupLine) -> None:
-        attributes = line.configuration.get("attributes") or {}
-        # As a change: brokers expect each attribute's name with a sign.
-        changes = {f"+{name.removeprefix('+')}": value for name, value in attributes.items()}
-        body = orjson.dumps({**line.configuration, "groupName": line.group, "attributes": changes})
-        for broker in await self._client.brokers():
-            await self._client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {"bname": broker}, body)
-        self._groups.append(line)
 
     async def _target_queue(self, source: Queue, tasks: asyncio.TaskGroup, done: Callable[[], None]) -> "_Target":
         """Return the target of a source queue: the queue of the same name, else the others in turn."""
@@ -161,22 +173,38 @@ class _Import:
         if target is None:
             target = self._targets[queue] = _Target(self._client, self._file, queue)
             tasks.create_task(target.run(done))
-        target.sources.add(source)
+        target.maps[source] = OffsetMap(self._survey.offsets.get(source, ()))
         self._homes[source] = target
         return target
 
     async def _commit(self, group: GroupLine) -> None:
-        """Commit the offsets of a group that has none yet."""
+        """Commit the offsets of a group in the queues where it has none yet; warn of each one that is not set."""
+        offsets: dict[_Target, dict[Queue, int]] = {}
         for at in group.offsets:
-            home = self._homes.get(Queue(at.topic, at.broker, at.queue))
-            offset = None if home is None else home.translate(at)
-            if home is None or offset is None:
-                continue
-            fields = {**home.queue.fields, "consumerGroup": group.group}
-            unknown = frozenset((int(ResponseCode.QUERY_NOT_FOUND),))
-            reply = await self._client.ask(RequestCode.QUERY_CONSUMER_OFFSET, fields, accept=unknown)
-            if reply.code != ResponseCode.SUCCESS or reply.integer("offset") <= 0:
-                await self._client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, {**fields, "commitOffset": offset})
+            source = _source(at)
+            home = self._homes.get(source)
+            if home is None:
+                _warn_not_set(group, source, "the file has no messages of this queue")
+            else:
+                offsets.setdefault(home, {})[source] = at.offset
+        for target, theirs in offsets.items():
+            await self._commit_at(group, target, theirs)
+
+    async def _commit_at(self, group: GroupLine, target: "_Target", theirs: Mapping[Queue, int]) -> None:
+        """Commit a group's offset in one queue. theirs: its offsets in the source queues."""
+        offset = offset_map.translate(target.maps, theirs)
+        fields = {**target.queue.fields, "consumerGroup": group.group}
+        unknown = frozenset((int(ResponseCode.QUERY_NOT_FOUND),))
+        reply = await self._client.ask(RequestCode.QUERY_CONSUMER_OFFSET, fields, accept=unknown)
+        current = reply.integer("offset") if reply.code == ResponseCode.SUCCESS else 0
+        if current <= 0:
+            await self._client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, {**fields, "commitOffset": offset})
+        elif current != offset:
+            _warn_not_set(group, target.queue, f"it is {current} already, by the file {offset}")
+
+
+def _warn_not_set(group: GroupLine, queue: Queue, reason: str) -> None:
+    warn(f"the offset of consumer group {group.group} in topic {queue.topic} at {queue} was not set: {reason}")
 
 
 class _Target:
@@ -186,10 +214,8 @@ class _Target:
         self.queue = queue
         self.waiting: asyncio.Queue[tuple[int, MessageLine] | None] = asyncio.Queue(_AHEAD)
         self.counts = {"sent": 0, "skipped": 0}
-        # Source queues of its messages.
-        self.sources: set[Queue] = set()
-        # Offsets of the last message, at the source and here.
-        self._last: tuple[int, int] | None = None
+        # By source queue of its messages.
+        self.maps: dict[Queue, OffsetMap] = {}
         self._client = client
         self._file = file
 
@@ -204,7 +230,7 @@ class _Target:
                 self.counts["sent"] += 1
             else:
                 self.counts["skipped"] += 1
-            self._last = line.offset, offset
+            self.maps[Queue(line.topic, line.broker, line.queue)].add(line.offset, offset)
             done()
 
     async def _origins(self) -> dict[str, int]:
@@ -226,10 +252,3 @@ class _Target:
             # One attempt: a busy server may have stored it, and the next import detects that.
             reply = await self._client.ask(RequestCode.SEND_MESSAGE_V2, fields, line.content(), attempts=1)
         return reply.integer("queueOffset")
-
-    def translate(self, at: OffsetLine) -> int | None:
-        """Translate an offset of the source; return None if it is unknown here."""
-        if self._last is None or len(self.sources) != 1:
-            return None
-        theirs, ours = self._last
-        return max(min(at.offset - theirs + ours, ours + 1), 0)

@@ -95,6 +95,11 @@ def progress(what: str) -> Progress:
     )
 
 
+def warn(text: str) -> None:
+    """Write a warning as a line on stderr."""
+    sys.stderr.write(f"gantry: warning: {printable(text)}\n")
+
+
 def printable(text: str) -> str:
     """Return text without control characters, which could steer a terminal."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

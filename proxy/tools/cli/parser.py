@@ -42,11 +42,12 @@ _EXPORT = (
     "counts. It is compressed if its name ends in .zst or .gz."
 )
 _IMPORT = (
-    "Create topics, groups and messages from the file of an export. Existing topics and groups are changed to match. "
-    "Messages are sent in order to the queue that they came from, or to another one if it does not exist, each with a "
-    "property GANTRY_ORIGIN that names its source. A message whose origin is already in the queue is skipped, so an "
-    "interrupted import can be repeated, and a second import changes nothing. An invalid line is reported by its "
-    "number before anything is sent."
+    "Create topics, groups and messages from the file of an export. Existing topics and groups stay as they are, and "
+    "each difference is printed; --overwrite changes them. Messages are sent in order to the queue that they came "
+    "from, or to another one if it does not exist, each with a property GANTRY_ORIGIN that names its source. A message "
+    "whose origin is already in the queue is skipped, so an interrupted import can be repeated, and a second import "
+    "changes nothing. A group without an offset in a queue gets that of the first message that it has not consumed "
+    "by the file. An invalid line is reported by its number before anything is sent."
 )
 
 
@@ -336,7 +337,10 @@ def _reset_group(command: argparse.ArgumentParser) -> None:
         metavar="earliest|latest|TIME",
         help="new position of the group",
     )
-    command.add_argument("--dry-run", action="store_true", help="print the new offsets without a change")
+    command.add_argument(
+        "--dry-run", action="store_true", help="print the new offsets without a change and without a question"
+    )
+    arguments.add_confirmation(command)
 
 
 # Action, summary, description, arguments.
@@ -397,7 +401,8 @@ _GROUP_ACTIONS: _Actions = (
     (
         "reset",
         "move the offsets of a group",
-        f"Move a consumer group to another position in a topic. {_POINT} "
+        "Move a consumer group to another position in a topic, so that it skips or repeats messages. Asks for "
+        f"confirmation. {_POINT} "
         "Example: gantry groups reset billing --topic orders --to 10m --dry-run",
         _reset_group,
     ),
@@ -479,6 +484,11 @@ def _import(command: argparse.ArgumentParser) -> None:
         "--into-source",
         action="store_true",
         help="import even if the messages are still in the queues that they were exported from",
+    )
+    command.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="change existing topics and groups to match the file; queues are never removed",
     )
 
 

@@ -74,7 +74,7 @@ def test_group_reset_moves_offsets(shell: Shell) -> None:
     middle = int(time.time() * 1000) + 1
     time.sleep(0.01)
     shell.ok("send", topic, "x", "--count", 4)
-    words = ("groups", "reset", "moved", "--topic", topic, "--to")
+    words = ("groups", "reset", "moved", "--yes", "--topic", topic, "--to")
     assert shell.ok(*words, "earliest").out.startswith(f"consumer group moved reset in topic {topic}\n")
     assert _state(shell, "moved") == (14, [0, 0])
     shell.ok(*words, "latest")
@@ -94,6 +94,21 @@ def test_dry_run_of_a_reset_changes_nothing(shell: Shell) -> None:
     assert [(queue["from"], queue["to"]) for queue in done["queues"]] == [(5, 0), (5, 0)]
     assert re.search(r"^broker-a +1 +5 +0$", shell.ok(*words).out, re.MULTILINE)
     assert _state(shell, "dry") == (0, [5, 5])
+
+
+def test_reset_asks_for_confirmation(shell: Shell) -> None:
+    topic = _consumed(shell, "groups-asked", "asked")
+    shell.ok("send", topic, "x", "--count", 4)
+    words = ("groups", "reset", "asked", "--topic", topic, "--to")
+    refusal = shell.refused(*words, "latest", status=2)
+    question = f"reset consumer group asked in topic {topic}: skip 4 messages and repeat 0?"
+    assert refusal == f"{question} There is no terminal to ask: give --yes"
+    denied = shell.on_terminal(*words, "earliest", typed=b"n\n")
+    assert denied.status == 1
+    assert "skip 0 messages and repeat 10? [y/N]" in denied.out
+    assert _state(shell, "asked") == (4, [5, 5])
+    assert shell.on_terminal(*words, "latest", typed=b"y\n").status == 0
+    assert _state(shell, "asked") == (0, [7, 7])
 
 
 async def test_reset_warns_of_members(gantry: Gantry, shell: Shell) -> None:
