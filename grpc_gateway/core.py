@@ -13,8 +13,8 @@ from remoting.topic_group_config import GroupConfig, TopicConfig
 class Core(Protocol):
     """Serves remoting commands of gRPC clients, and caches routes, topic and group configurations.
 
-    own: the sender of the gateway's own requests, for `Client.principal`. unread_limit: bytes of responses that wait for
-    a client's connection and above which it gets no more messages.
+    own: the sender of the gateway's own requests, for `Client.principal`. unread_limit: bytes of responses that wait
+    for a client's connection and above which it gets no more messages.
     """
 
     @property

@@ -97,7 +97,7 @@ class Peers:
     async def gather(
         self, operation: Operation[Any, Any, Any], parameters: Any
     ) -> tuple[list[PeerSnapshot], list[str]]:
-        """Return the snapshots of all peers, and the names of the peers, and of workers of peers, that do not answer."""
+        """Return the snapshots of all peers, and the names of peers, and of their workers, that do not answer."""
         others = await self.others()
         target = f"{PATH}/{operation.name}?parameters={quote(operation.parameters.dump_json(parameters))}"
         replies = await asyncio.gather(*(self._ask(peer, target, operation) for peer in others))
