@@ -13,11 +13,15 @@ from remoting.topic_group_config import GroupConfig, TopicConfig
 class Core(Protocol):
     """Serves remoting commands of gRPC clients, and caches routes, topic and group configurations.
 
-    own: the sender of the gateway's own requests, for `Client.principal`.
+    own: the sender of the gateway's own requests, for `Client.principal`. unread_limit: bytes of responses that wait
+    for a client's connection and above which it gets no more messages.
     """
 
     @property
     def own(self) -> Any: ...
+
+    @property
+    def unread_limit(self) -> int: ...
 
     def handle(self, channel: Any, command: RemotingCommand) -> "asyncio.Future[RemotingCommand] | None":
         """Serve a command of a gRPC client. Raises RemotingError, directly or by the future; None for a oneway."""

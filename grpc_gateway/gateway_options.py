@@ -11,7 +11,6 @@ class GatewayOptions:
 
     The defaults are the official proxy's, where it has the option.
 
-    max_unread: responses that wait for a client's connection and above which it gets no more messages.
     max_body, max_properties, max_property_count: limits of one message. max_delay: maximum time until a delayed
     delivery. min_polling, max_polling: bounds of the long polling time of a receive. polling_margin: time before the
     call's deadline at which an empty receive is answered. auto_renew: renew the invisible duration of messages that
@@ -24,7 +23,6 @@ class GatewayOptions:
     to; None: client metrics are off.
     """
 
-    max_unread: int = 8 * 2**20
     max_body: int = 4 * 2**20
     max_properties: int = 16 * 2**10
     max_property_count: int = 128

@@ -5,6 +5,7 @@ consumption is derived from the place of the delivery, because an acknowledgemen
 """
 
 import hashlib
+import re
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
@@ -28,8 +29,12 @@ Receive = Callable[[Rpc, pb.ReceiveMessageRequest, Write], Awaitable[None]]
 Forward = Serve[pb.ForwardMessageToDeadLetterQueueRequest, pb.ForwardMessageToDeadLetterQueueResponse]
 Change = Serve[pb.ChangeInvisibleDurationRequest, pb.ChangeInvisibleDurationResponse]
 
-# Records that wait to be written; further ones are dropped.
+# Records that wait to be written, and their bytes; further ones are dropped.
 _MAX_WAITING = 20_000
+_MAX_WAITING_BYTES = 16 * 1024 * 1024
+# Maximum characters of names and ids that a client gives: those of a refused request may be of any length.
+_MAX_NAME = 255
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _REGION = "DefaultRegion"
 # Ordinals of the Java client's MessageType; without an entry it is a normal message.
 _KINDS = {MessageType.TRANSACTION: 1, MessageType.DELAY: 3, MessageType.FIFO: 4}
@@ -38,28 +43,44 @@ _KINDS = {MessageType.TRANSACTION: 1, MessageType.DELAY: 3, MessageType.FIFO: 4}
 class MessageTrace:
     """Records of messages, until they are written. topic: the trace topic, whose own messages have no records.
 
-    waiting: keys of a record's messages, and its text. counts: records by outcome.
+    waiting: keys of a record's messages, and its text, encoded. waiting_bytes: the size of these. counts: records by
+    outcome.
     """
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
-        self.waiting: deque[tuple[str, str]] = deque()
+        self.waiting: deque[tuple[bytes, bytes]] = deque()
+        self.waiting_bytes = 0
         self.counts: Counter[str] = Counter()
 
     def _add(self, topic: str, record: Record) -> None:
         if topic == self.topic:
             return
-        if len(self.waiting) >= _MAX_WAITING:
+        names = _CONTROL.sub(" ", f"{record.message_id} {record.keys}").strip().encode()
+        text = message_trace.encode(record).encode()
+        size = len(names) + len(text)
+        if len(self.waiting) >= _MAX_WAITING or self.waiting_bytes + size > _MAX_WAITING_BYTES:
             self.counts["dropped"] += 1
             return
-        self.waiting.append((f"{record.message_id} {record.keys}".strip(), message_trace.encode(record)))
+        self.waiting.append((names, text))
+        self.waiting_bytes += size
+
+    def take(self) -> tuple[bytes, bytes]:
+        """Remove the first waiting record; return its keys and its text."""
+        names, text = self.waiting.popleft()
+        self.waiting_bytes -= len(names) + len(text)
+        return names, text
 
     # Publications.
 
     def sends(
         self, send: Serve[pb.SendMessageRequest, pb.SendMessageResponse]
     ) -> Serve[pb.SendMessageRequest, pb.SendMessageResponse]:
-        """Return a function that serves a SendMessage, and records its messages."""
+        """Return a function that serves a SendMessage, and records its messages.
+
+        The fields of a message without an entry in the response may not have been checked: its tag and keys are not
+        recorded.
+        """
 
         async def traced(rpc: Rpc, request: pb.SendMessageRequest) -> pb.SendMessageResponse:
             request = as_message(request)
@@ -78,21 +99,22 @@ class MessageTrace:
         cost = round((time.time() - start) * 1000)
         outcomes = [entry.status.code == Code.OK for entry in entries]
         for number, message in enumerate(messages):
-            topic, system = message.topic.name, message.system_properties
+            topic, system = _name(message.topic.name), message.system_properties
+            checked = number < len(outcomes)
             record = Publication(
                 time=int(start * 1000),
                 region=_REGION,
                 group=topic,
                 topic=topic,
-                message_id=system.message_id,
-                tag=system.tag,
-                keys=" ".join(system.keys),
+                message_id=_name(system.message_id),
+                tag=system.tag if checked else "",
+                keys=" ".join(system.keys) if checked else "",
                 store_host="",
                 body_length=len(message.body),
                 cost=cost,
                 kind=_KINDS.get(system.message_type, 0),
                 offset_message_id="",
-                success=outcomes[number] if number < len(outcomes) else False,
+                success=outcomes[number] if checked else False,
             )
             self._add(topic, record)
 
@@ -184,7 +206,7 @@ class MessageTrace:
         now = int(time.time() * 1000)
         record = ConsumptionEnd(
             request_id=_request_id(group, topic, handle),
-            message_id=message_id,
+            message_id=_name(message_id),
             cost=max(now - handle.pop_time, 0),
             success=code == CONSUMED,
             keys="",
@@ -193,6 +215,11 @@ class MessageTrace:
             group=group,
         )
         self._add(topic, record)
+
+
+def _name(text: str) -> str:
+    """Return a name or an id of a request as it is recorded."""
+    return _CONTROL.sub("?", text[:_MAX_NAME])
 
 
 def _request_id(group: str, topic: str, handle: ReceiptHandle) -> str:

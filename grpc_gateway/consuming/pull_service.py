@@ -84,7 +84,7 @@ class PullService:
         expression = parse_filter(request.filter_expression)
         _check_offset(request.offset)
         await self._turns.turn()
-        if not rpc.may_hold(self._options.max_unread):
+        if not rpc.may_hold(self._core.unread_limit):
             # Before the pull: a client with hundreds of streams would get as many replies into memory.
             await _write_status(rpc, write, _UNREAD)
             return
@@ -94,7 +94,7 @@ class PullService:
         next_offset = request.offset
         if reply is None or reply.code in _NO_MESSAGES:
             await _write_status(rpc, write, OK)
-        elif reply.code == ResponseCode.SUCCESS and not rpc.hold(len(reply.body), self._options.max_unread):
+        elif reply.code == ResponseCode.SUCCESS and not rpc.hold(len(reply.body), self._core.unread_limit):
             # The client may not read the status either; the messages must not wait with it.
             reply.body = b""
             await _write_status(rpc, write, _UNREAD)

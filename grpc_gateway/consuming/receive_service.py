@@ -118,7 +118,7 @@ class ReceiveService:
         rpc.client.record_subscription(topic, request.filter_expression)
         broker, queue_id = self._choose_queue(receive, request, route)
         await self._turns.turn()
-        if not rpc.may_hold(self._options.max_unread):
+        if not rpc.may_hold(self._core.unread_limit):
             # Before the pop: a client with hundreds of streams would get as many replies into memory.
             await _write_status(rpc, write, _UNREAD)
             return
@@ -130,7 +130,7 @@ class ReceiveService:
         if not deliveries:
             await _write_status(rpc, write, _NO_MATCH)
             return
-        if not rpc.hold(len(reply.body), self._options.max_unread):
+        if not rpc.hold(len(reply.body), self._core.unread_limit):
             self._return(receive, deliveries)
             # The client may not read the status either; the messages must not wait with it.
             reply.body = b""

@@ -58,6 +58,12 @@ class Caller:
     anonymous: bool = False
 
 
+def may_read_contents(settings: AdminSettings, caller: Caller | None) -> bool:
+    """Return whether a caller may read bodies, keys and properties of messages (setting admin.contents)."""
+    required = settings.contents
+    return required != "off" and caller is not None and caller.role >= Role[required.upper()]
+
+
 @dataclass(frozen=True, slots=True)
 class _Key:
     role: Role

@@ -24,6 +24,10 @@ class GrpcCore:
         self._core = core
         self._metadata = metadata
 
+    @property
+    def unread_limit(self) -> int:
+        return self._core.settings.limits.unread
+
     def handle(self, channel: GrpcChannel, command: RemotingCommand) -> "asyncio.Future[RemotingCommand] | None":
         return self._core.handle(channel, command)
 

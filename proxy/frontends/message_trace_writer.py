@@ -16,7 +16,8 @@ _log = logging.getLogger("gantry.grpc")
 
 # Timeout of one write in seconds.
 _TIMEOUT = 3.0
-# Limits of one trace message: bytes of its body, and characters of its keys, by which records are found.
+# Bytes of one trace message: of its body, and of its keys, by which records are found. Brokers permit 32,767 bytes of
+# all properties.
 _MAX_BODY = 120_000
 _MAX_KEYS = 16_000
 _PRODUCER = "_INNER_TRACE_PRODUCER-gantry"
@@ -36,20 +37,20 @@ class MessageTraceWriter:
         waiting = self._trace.waiting
         while waiting:
             keys: dict[str, None] = {}
-            texts: list[str] = []
+            texts: list[bytes] = []
             size = key_size = 0
             while waiting:
                 names, text = waiting[0]
                 if texts and (size + len(text) > _MAX_BODY or key_size + len(names) > _MAX_KEYS):
                     break
-                waiting.popleft()
+                self._trace.take()
                 texts.append(text)
-                keys.update(dict.fromkeys(names[:_MAX_KEYS].split()))
+                keys.update(dict.fromkeys(_keys(names)))
                 size, key_size = size + len(text), key_size + len(names) + 1
-            outcome = "written" if await self._write(keys, "".join(texts)) else "failed"
+            outcome = "written" if await self._write(keys, b"".join(texts)) else "failed"
             self._trace.counts[outcome] += len(texts)
 
-    async def _write(self, keys: dict[str, None], body: str) -> bool:
+    async def _write(self, keys: dict[str, None], body: bytes) -> bool:
         try:
             route = await self._core.backend.route(self._trace.topic)
             broker, queue = route.writable[next(self._turn) % len(route.writable)]
@@ -61,7 +62,7 @@ class MessageTraceWriter:
                 born_timestamp=time.time_ns() // 1_000_000,
                 properties=properties.encode({properties.KEYS: " ".join(keys)}),
             )
-            command = commands.request(RequestCode.SEND_MESSAGE_V2, fields, body.encode())
+            command = commands.request(RequestCode.SEND_MESSAGE_V2, fields, body)
             spec = REQUESTS[RequestCode.SEND_MESSAGE_V2]
             reply = await self._core.backend.request(broker, spec, command, _TIMEOUT, None)
             error = "" if reply.code in STORED else f"{broker} answered {reply.code}: {reply.remark}"
@@ -71,3 +72,10 @@ class MessageTraceWriter:
             _log.warning("message traces are lost: the topic %s: %s", self._trace.topic, error)
         self._last_error = error
         return not error
+
+
+def _keys(names: bytes) -> list[str]:
+    """Return the keys of a record, without a part of one over the limit."""
+    if len(names) > _MAX_KEYS:
+        names = names[: _MAX_KEYS + 1].rpartition(b" ")[0]
+    return names.decode().split()

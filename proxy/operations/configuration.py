@@ -42,14 +42,18 @@ RUN_TIME = (
     "tls.minimum_version",
     "tls.session_tickets",
 )
-# Exceptions: listeners and the gRPC server keep the values that they were created with.
+# Exceptions: listeners, the gRPC server and the bounds at brokers keep the values that they were created with.
 _FIXED = (
+    "limits.broker_polls",
+    "limits.broker_window",
     "limits.dead_peer_timeout",
     "limits.handshakes",
     "limits.idle_timeout",
     "limits.negotiation_timeout",
     "limits.negotiations",
 )
+# With several workers, the supervisor's time until it kills them is that of the start.
+_SUPERVISED = ("drain_delay", "drain_timeout")
 
 
 class Setting(Comparable):
@@ -161,7 +165,7 @@ class Configuration:
         _log.info("settings changed: %s", ", ".join(keys))
 
     def _may_change(self, key: str) -> bool:
-        if key in _FIXED:
+        if key in _FIXED or (key in _SUPERVISED and self._replica.settings.workers > 1):
             return False
         if key.startswith("tls."):
             # Listeners are created with or without TLS.

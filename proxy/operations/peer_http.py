@@ -30,11 +30,16 @@ class PeerAddress:
 
 @dataclass(frozen=True, slots=True)
 class PeerResponse:
-    """A response. content_type: empty if it has none."""
+    """A response. headers: by names in lower case."""
 
     status: int
-    content_type: str
+    headers: Mapping[str, str]
     body: bytes
+
+    @property
+    def content_type(self) -> str:
+        """The type of the body; empty if it is not named."""
+        return self.headers.get("content-type", "")
 
 
 async def request(
@@ -76,7 +81,8 @@ async def _exchange(
 
 
 async def _read(connection: h11.Connection, reader: asyncio.StreamReader) -> PeerResponse:
-    status, content_type = 0, ""
+    status = 0
+    headers: dict[str, str] = {}
     parts: list[bytes] = []
     size = 0
     while True:
@@ -85,13 +91,13 @@ async def _read(connection: h11.Connection, reader: asyncio.StreamReader) -> Pee
             connection.receive_data(await reader.read(_READ))
         elif isinstance(event, h11.Response):
             status = event.status_code
-            content_type = dict(event.headers).get(b"content-type", b"").decode("latin-1")
+            headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in event.headers}
         elif isinstance(event, h11.Data):
             size += len(event.data)
             if size > _MAX_RESPONSE:
                 raise PeerUnavailable(f"the answer is larger than {_MAX_RESPONSE} bytes")
             parts.append(bytes(event.data))
         elif isinstance(event, h11.EndOfMessage):
-            return PeerResponse(status, content_type, b"".join(parts))
+            return PeerResponse(status, headers, b"".join(parts))
         elif isinstance(event, h11.ConnectionClosed):
             raise PeerUnavailable("the connection was closed")

@@ -28,6 +28,8 @@ _HELLO_TIMEOUT = 2.0
 _HTTPS = "https://"
 # Of a caller whose request another replica sends on: its name, and its role there, in lower case.
 CALLER_HEADER, ROLE_HEADER = "x-gantry-caller", "x-gantry-role"
+# Of a snapshot: the numbers of the workers that it lacks, as in `1,2`.
+MISSING_HEADER = "x-gantry-missing-workers"
 PATH = "/v1/peer"
 
 
@@ -49,10 +51,11 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class PeerSnapshot:
-    """The snapshot of one peer."""
+    """The snapshot of one peer. missing: its workers that did not reply."""
 
     replica: str
     snapshot: Any
+    missing: tuple[int, ...] = ()
 
 
 class Peers:
@@ -94,15 +97,15 @@ class Peers:
     async def gather(
         self, operation: Operation[Any, Any, Any], parameters: Any
     ) -> tuple[list[PeerSnapshot], list[str]]:
-        """Return the snapshots of all peers, and the peers that do not answer."""
+        """Return the snapshots of all peers, and the names of peers, and of their workers, that do not answer."""
         others = await self.others()
         target = f"{PATH}/{operation.name}?parameters={quote(operation.parameters.dump_json(parameters))}"
         replies = await asyncio.gather(*(self._ask(peer, target, operation) for peer in others))
         pairs = list(zip(others, replies, strict=True))
-        snapshots = [
-            PeerSnapshot(peer.label, reply) for peer, reply in pairs if reply is not None and peer.error is None
-        ]
-        return snapshots, [peer.label for peer, _ in pairs if peer.error is not None]
+        snapshots = [reply for peer, reply in pairs if reply is not None and peer.error is None]
+        missing = [peer.label for peer, _ in pairs if peer.error is not None]
+        missing += [f"{reply.replica} (worker {worker})" for reply in snapshots for worker in reply.missing]
+        return snapshots, sorted(missing)
 
     async def send(
         self, peer: Peer, method: str, target: str, body: bytes, timeout: float, headers: Mapping[str, str]
@@ -122,7 +125,7 @@ class Peers:
         peer.error = None
         return response
 
-    async def _ask(self, peer: Peer, target: str, operation: Operation[Any, Any, Any]) -> Any:
+    async def _ask(self, peer: Peer, target: str, operation: Operation[Any, Any, Any]) -> PeerSnapshot | None:
         """Return a peer's snapshot; None if it has none, or does not answer."""
         if not peer.instance or self._is_resting(peer):
             return None
@@ -135,7 +138,8 @@ class Peers:
         try:
             if response.status != 200:
                 raise ValueError(f"it answered {response.status}")
-            return operation.snapshot.validate_json(response.body)
+            missing = tuple(int(number) for number in response.headers.get(MISSING_HEADER, "").split(",") if number)
+            return PeerSnapshot(peer.label, operation.snapshot.validate_json(response.body), missing)
         except ValueError as error:
             self._failed(peer, f"its snapshot is not usable: {str(error).splitlines()[0]}")
             return None

@@ -24,7 +24,9 @@ class Reply(Answer):
         None, description="workers that did not answer; their part of the answer is missing"
     )
     missing_replicas: list[str] | None = Field(
-        None, description="replicas (admin.peers) that did not answer; their part of the answer is missing"
+        None,
+        description="replicas (admin.peers) that did not answer, and workers of replicas, as in `gantry-1 (worker 1)`; "
+        "their part of the answer is missing",
     )
 
 

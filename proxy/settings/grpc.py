@@ -87,10 +87,9 @@ class GrpcSettings(SettingsTable):
             raise ValueError("max_message has no room for max_body and max_properties")
         return self
 
-    def options(self, client_expiry: float, max_unread: int = GatewayOptions().max_unread) -> GatewayOptions:
-        """Return the options of the messaging service; `client_expiry` in seconds, `max_unread` in bytes."""
+    def options(self, client_expiry: float) -> GatewayOptions:
+        """Return the options of the messaging service; `client_expiry` in seconds."""
         return GatewayOptions(
-            max_unread=max_unread,
             max_body=self.max_body,
             max_properties=self.max_properties,
             max_property_count=self.max_property_count,

@@ -46,6 +46,7 @@ class FakeCore:
     advertised: HostPort | None = None
     listeners: list[Callable[[GroupConfig], None]] = field(default_factory=list)
     unresponsive: frozenset[str] = frozenset()
+    unread_limit: int = 8 * 2**20
     handled: list[tuple[Any, int, dict[str, str], bytes]] = field(default_factory=list)
 
     def handle(self, channel: Any, command: RemotingCommand) -> "asyncio.Future[RemotingCommand] | None":

@@ -22,6 +22,15 @@ _KINDS: tuple[tuple[type[Exception], Code], ...] = (
 )
 
 
+class Denied(Exception):
+    """The caller lacks permission, which is a gRPC status of its own. reason: for the metric."""
+
+    def __init__(self, code: Code, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.reason = reason
+
+
 def status_of(error: Exception) -> Status:
     """Return the status of an error; an internal error is INTERNAL_SERVER_ERROR without details."""
     if isinstance(error, BrokerRefused):

@@ -1,6 +1,6 @@
 """QueryMessage: by id, by key, or by time."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import aclosing
 
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -11,6 +11,7 @@ from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2 import admin_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Message
 from proxy.admin.grpc import answers
+from proxy.admin.grpc.errors import Denied
 from proxy.admin.grpc.scan import Cursor, Range, Scan
 from proxy.operations import message_lookup
 from proxy.operations.message_lookup import EVER, Found
@@ -19,6 +20,14 @@ from proxy.operations.services import AdminServices
 _DEFAULT, _MAX = 32, 1_000
 # Maximum bytes of messages in a response: gRPC clients accept 4 MiB by default.
 _FULL = 3 * 2**20
+# The system properties for callers who may not read contents; born_host is the address of the producer.
+_PUBLIC = frozenset(
+    (
+        *("tag", "message_id", "message_type", "body_encoding", "born_timestamp", "store_timestamp", "store_host"),
+        *("queue_id", "queue_offset", "delivery_attempt"),
+    )
+)
+_Show = Callable[[Found], Message]
 
 
 async def query_message(services: AdminServices, request: pb.ListMessageRequest) -> pb.ListMessageResponse:
@@ -28,6 +37,21 @@ async def query_message(services: AdminServices, request: pb.ListMessageRequest)
     `subscription`, broker_name and queue_id: a response with a scroll_id has further messages behind it, even if it
     contains none. Raises Refused, RemotingError.
     """
+    return await _query(services, request, _shown)
+
+
+async def query_without_contents(services: AdminServices, request: pb.ListMessageRequest) -> pb.ListMessageResponse:
+    """Return messages as `query_message` does, without bodies, keys and properties.
+
+    Raises Denied for a search by key, Refused, RemotingError.
+    """
+    if request.WhichOneof("search_key") == "message_key":
+        text = "searching by key needs the permission to read contents (admin.contents)"
+        raise Denied(Code.FORBIDDEN, "contents", text)
+    return await _query(services, request, _shown_without_contents)
+
+
+async def _query(services: AdminServices, request: pb.ListMessageRequest, show: _Show) -> pb.ListMessageResponse:
     topic = answers.topic(request.topic)
     key = request.WhichOneof("search_key")
     if key == "lite_topic":
@@ -36,15 +60,17 @@ async def query_message(services: AdminServices, request: pb.ListMessageRequest)
         raise Refused(Code.BAD_REQUEST, f"{key} is empty")
     if key == "message_id":
         one = await message_lookup.by_id(services, topic, request.message_id)
-        return _listed([] if one is None else [_shown(one)])
+        return _listed([] if one is None else [show(one)])
     if key == "message_key":
         begin, end = _times(request)
         found = await message_lookup.by_key(services, topic, request.message_key, begin, end)
-        return _listed(_fitting(_page(found, request)))
-    return await _scan(services, topic, request)
+        return _listed(_fitting(_page(found, request), show))
+    return await _scan(services, topic, request, show)
 
 
-async def _scan(services: AdminServices, topic: str, request: pb.ListMessageRequest) -> pb.ListMessageResponse:
+async def _scan(
+    services: AdminServices, topic: str, request: pb.ListMessageRequest, show: _Show
+) -> pb.ListMessageResponse:
     if request.page_num > 1:
         raise Refused(Code.BAD_REQUEST, "use scroll_id, not page_num, to continue a list of all messages")
     begin, end = _times(request)
@@ -61,7 +87,7 @@ async def _scan(services: AdminServices, topic: str, request: pb.ListMessageRequ
     limit, size = _limit(request), 0
     async with aclosing(scan.messages()) as found:
         async for one in found:
-            message = _shown(one)
+            message = show(one)
             size += message.ByteSize()
             if listed and size > _FULL:
                 scan.cursor = Cursor.at(one)
@@ -72,11 +98,11 @@ async def _scan(services: AdminServices, topic: str, request: pb.ListMessageRequ
     return _listed(listed, "" if scan.cursor is None else str(scan.cursor))
 
 
-def _fitting(found: Iterable[Found]) -> list[Message]:
+def _fitting(found: Iterable[Found], show: _Show) -> list[Message]:
     listed: list[Message] = []
     size = 0
     for one in found:
-        message = _shown(one)
+        message = show(one)
         size += message.ByteSize()
         if listed and size > _FULL:
             break
@@ -93,6 +119,18 @@ def _listed(messages: list[Message], following: str = "") -> pb.ListMessageRespo
 def _shown(one: Found) -> Message:
     stored = one.message
     return from_stored(stored, topic=stored.topic, delivery_attempt=stored.reconsume_times + 1)
+
+
+def _shown_without_contents(one: Found) -> Message:
+    message = _shown(one)
+    system = message.system_properties
+    for field, _ in system.ListFields():
+        if field.name not in _PUBLIC:
+            system.ClearField(field.name)
+    system.born_host = one.message.born_host[0]
+    message.ClearField("user_properties")
+    message.ClearField("body")
+    return message
 
 
 def _page(found: list[Found], request: pb.ListMessageRequest) -> list[Found]:

@@ -13,9 +13,9 @@ from grpc_gateway.clients.rpc import peer_of
 from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2 import admin_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Status
-from proxy.admin.access import BadCredentials, Caller, Gatekeeping, Role
+from proxy.admin.access import BadCredentials, Caller, Gatekeeping, Role, may_read_contents
 from proxy.admin.grpc import client_tools, messages, progress, replica, subscriptions, topics
-from proxy.admin.grpc.errors import is_unexpected, status_of
+from proxy.admin.grpc.errors import Denied, is_unexpected, status_of
 from proxy.admin.grpc.sending import Sender
 from proxy.auth.admin_users import TooManyLogins
 from proxy.operations import event_log
@@ -43,7 +43,8 @@ class Rpc:
 
     response: type of its response, and of one with only a status. audited: of a write, the audited fields of a request.
     named: anonymous callers are refused, whatever their role. asks: the rpc queries the request's client, so the worker
-    serves it to which the client is connected.
+    serves it to which the client is connected. restricted: serves callers who may not read contents of messages, where
+    that makes a difference.
     """
 
     response: Any
@@ -51,6 +52,7 @@ class Rpc:
     audited: Callable[[Any], object] | None = None
     named: bool = False
     asks: bool = False
+    restricted: Callable[[AdminServices, Any], Awaitable[Any]] | None = None
 
     @property
     def role(self) -> Role:
@@ -88,7 +90,9 @@ def _rpcs(services: AdminServices) -> dict[str, Rpc]:
             lambda request: {**_names(request, "group", "topic"), "seconds": request.reset_timestamp.seconds},
         ),
         # Brokers with access control see Gantry, not the caller.
-        "QueryMessage": Rpc(pb.ListMessageResponse, messages.query_message, named=True),
+        "QueryMessage": Rpc(
+            pb.ListMessageResponse, messages.query_message, named=True, restricted=messages.query_without_contents
+        ),
         "PrintThreadStackTrace": Rpc(
             pb.PrintThreadStackTraceResponse, client_tools.print_thread_stack_trace, asks=True
         ),
@@ -142,10 +146,10 @@ class AdminService:
         try:
             caller = self._caller(context)
             self._check(rpc, caller)
-            response = await self._serve(name, rpc, request)
+            response = await self._serve(name, rpc, request, caller)
             code = response.status.code if hasattr(response, "status") else Code.OK
             return response
-        except _Denied as denial:
+        except Denied as denial:
             code = denial.code
             self._gatekeeping.refusals[denial.reason] += 1
             await context.abort(_GRPC[code], str(denial))
@@ -160,7 +164,9 @@ class AdminService:
 
     # Workers.
 
-    async def _serve(self, name: str, rpc: Rpc, request: Any) -> Any:
+    async def _serve(self, name: str, rpc: Rpc, request: Any, caller: Caller) -> Any:
+        if rpc.restricted is not None and not may_read_contents(self._gatekeeping.settings, caller):
+            return await rpc.restricted(self._services, request)
         worker = await self._holder(request.client_id) if rpc.asks else None
         if worker is None:
             return await rpc.serve(self._services, request)
@@ -198,9 +204,9 @@ class AdminService:
         try:
             return self._gatekeeping.access.caller(peer.address.host, metadata, subject)
         except BadCredentials:
-            raise _Denied(Code.UNAUTHORIZED, "credentials", "the credential is unknown") from None
+            raise Denied(Code.UNAUTHORIZED, "credentials", "the credential is unknown") from None
         except TooManyLogins:
-            raise _Denied(Code.TOO_MANY_REQUESTS, "logins", "passwords are not verified now, try again") from None
+            raise Denied(Code.TOO_MANY_REQUESTS, "logins", "passwords are not verified now, try again") from None
 
     def _check(self, rpc: Rpc, caller: Caller) -> None:
         wanted = rpc.role.name.lower()
@@ -208,8 +214,8 @@ class AdminService:
             return
         if caller.anonymous:
             text = f"this needs the metadata `authorization: Bearer …` with a token of the role {wanted}"
-            raise _Denied(Code.UNAUTHORIZED, "role", text)
-        raise _Denied(Code.FORBIDDEN, "role", f"{caller.name} has not the role {wanted}")
+            raise Denied(Code.UNAUTHORIZED, "role", text)
+        raise Denied(Code.FORBIDDEN, "role", f"{caller.name} has not the role {wanted}")
 
     # Traces.
 
@@ -227,15 +233,6 @@ class AdminService:
 async def forward_call(service: AdminService, call: RpcCall) -> str:
     """Serve an rpc at the worker of its client."""
     return await service.serve_forwarded(call)
-
-
-class _Denied(Exception):
-    """The caller lacks permission. reason: for the metric."""
-
-    def __init__(self, code: Code, reason: str, text: str) -> None:
-        super().__init__(text)
-        self.code = code
-        self.reason = reason
 
 
 _GRPC = {

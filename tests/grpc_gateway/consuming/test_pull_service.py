@@ -262,7 +262,8 @@ def _request(offset: int = 5) -> PullMessageRequest:
 
 async def test_a_client_that_does_not_read_pulls_nothing() -> None:
     core, rpc, written = make_core(pull_reply(5)), make_rpc(), Written(PullMessageResponse)
-    service = PullService(core, GatewayOptions(max_unread=100))
+    service = PullService(core, GatewayOptions())
+    core.unread_limit = 100
     rpc.context.unread_bytes = 101
     await service.pull(rpc, _request(), written.write)
     [response] = written.responses

@@ -382,7 +382,8 @@ async def test_message_with_an_invalid_property_is_delivered_with_the_others(nam
 
 
 async def test_messages_for_a_client_that_does_not_read_are_returned() -> None:
-    harness = ReceiveHarness(max_unread=100)
+    harness = ReceiveHarness()
+    harness.core.unread_limit = 100
     context = harness.rpc.context
     context.held, context.unread_bytes = [], 100
     context.hold = context.held.append
@@ -399,7 +400,8 @@ async def test_messages_for_a_client_that_does_not_read_are_returned() -> None:
 
 
 async def test_a_client_that_does_not_read_pops_nothing() -> None:
-    harness = ReceiveHarness(max_unread=100)
+    harness = ReceiveHarness()
+    harness.core.unread_limit = 100
     harness.rpc.context.unread_bytes = 101
     harness.core.pending = []
     [response] = await harness.receive()

@@ -93,7 +93,7 @@ class RequestOperations:
         except OperationFailed as error:
             if error.failure.kind is not FailureKind.NOT_FOUND or not snapshots:
                 raise
-            here = Merged(snapshots.pop(0))
+            here = Merged(snapshots.pop(0), tuple(error.missing_workers))
         value = type(here.value).merge([here.value, *snapshots]) if snapshots else here.value
         return Merged(value, here.missing, tuple(missing))
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Path, Query, Request
 from pydantic import BeforeValidator
 
-from proxy.admin.access import Role
+from proxy.admin.access import may_read_contents
 from proxy.admin.http.problems import Refused
 from proxy.admin.http.routes.common import INVALID_REQUEST, Cursor, Operations, Route, TopicFilter, TopicName
 from proxy.operations import browsing, dead_letters, message_journey, traces
@@ -54,9 +54,7 @@ Time = Annotated[datetime, BeforeValidator(_iso)]
 
 def _may_read_contents(request: Request, operations: Operations) -> bool:
     """Return whether the caller may read bodies, keys and properties (setting admin.contents)."""
-    required = operations.services.settings.contents
-    caller = getattr(request.state, "caller", None)
-    return required != "off" and caller is not None and caller.role >= Role[required.upper()]
+    return may_read_contents(operations.services.settings, getattr(request.state, "caller", None))
 
 
 Contents = Annotated[bool, Depends(_may_read_contents)]
@@ -90,8 +88,10 @@ async def list_messages(
         faults.append(("query order", "messages from an offset are listed oldest first"))
     if key is not None and offset is not None:
         faults.append(("query offset", "key and offset exclude each other"))
-    if key is not None and not contents:
-        raise Refused(403, "searching by key needs the permission to read contents (admin.contents)")
+    for name, searched in (("key", key), ("sql", sql)):
+        # The number of results tells about keys and properties.
+        if searched is not None and not contents:
+            raise Refused(403, f"searching by {name} needs the permission to read contents (admin.contents)")
     if faults:
         raise Refused(422, INVALID_REQUEST, faults=faults)
     oldest = order == "oldest" or (order is None and offset is not None)

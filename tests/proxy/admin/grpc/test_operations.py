@@ -203,14 +203,14 @@ async def test_admin_send_stores_a_message(own: Stage) -> None:
     answer = await own.write("AdminSendMessage", request)
     assert len(answer.message_id) == 34
     found = pb.ListMessageRequest(topic=name(own.topic), message_id=answer.message_id)
-    (message,) = (await own.named("QueryMessage", found)).messages
+    (message,) = (await own.write("QueryMessage", found)).messages
     system = message.system_properties
     assert (message.body, system.tag, list(system.keys)) == (b"from the dashboard", "TagA", ["more", "order-1"])
     assert dict(message.user_properties) == {"colour": "blue"}
     assert audited(own) == [("write_token", "AdminSendMessage", {"topic": own.topic, "bytes": 18}, Code.OK)]
     # In turn with the next message, at the topic's two queues.
     found.message_id = (await own.write("AdminSendMessage", request)).message_id
-    (other,) = (await own.named("QueryMessage", found)).messages
+    (other,) = (await own.write("QueryMessage", found)).messages
     assert {system.queue_id, other.system_properties.queue_id} == {0, 1}
 
 

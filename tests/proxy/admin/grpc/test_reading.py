@@ -4,6 +4,7 @@ import asyncio
 import time
 from typing import Any
 
+import grpc.aio
 import orjson
 import pytest
 
@@ -225,12 +226,12 @@ async def test_time_spans(served: Stage) -> None:
 async def test_a_message_by_its_ids(served: Stage) -> None:
     for wanted in (UNIQUE_ID, served.clients.message_id):
         request = pb.ListMessageRequest(topic=name(served.topic), message_id=wanted)
-        (message,) = (await served.named("QueryMessage", request)).messages
+        (message,) = (await served.write("QueryMessage", request)).messages
         assert (message.body, message.system_properties.message_id) == (b"secret body", UNIQUE_ID)
         assert (message.system_properties.tag, list(message.system_properties.keys)) == ("A", ["secret-key"])
     for wanted in ("unknown", "0" * 32):
         request = pb.ListMessageRequest(topic=name(served.topic), message_id=wanted)
-        await served.named("QueryMessage", request, Code.MESSAGE_NOT_FOUND)
+        await served.write("QueryMessage", request, Code.MESSAGE_NOT_FOUND)
 
 
 async def test_messages_by_key(served: Stage) -> None:
@@ -239,10 +240,10 @@ async def test_messages_by_key(served: Stage) -> None:
     for number in range(3):
         await client.send(topic, b"%d" % number, {"KEYS": "one two", "UNIQ_KEY": unique("id")})
     request = pb.ListMessageRequest(topic=name(topic), message_key="two")
-    answer = await served.named("QueryMessage", request)
+    answer = await served.write("QueryMessage", request)
     assert {message.body for message in answer.messages} == {b"0", b"1", b"2"}
     pages = [
-        await served.named(
+        await served.write(
             "QueryMessage",
             pb.ListMessageRequest(topic=name(topic), message_key="two", page_num=number, page_size=2),
         )
@@ -250,7 +251,7 @@ async def test_messages_by_key(served: Stage) -> None:
     ]
     assert [len(page.messages) for page in pages] == [2, 1]
     over = pb.ListMessageRequest(topic=name(topic), message_key="two", end_timestamp=moment(1))
-    await served.named("QueryMessage", over, Code.MESSAGE_NOT_FOUND)
+    await served.write("QueryMessage", over, Code.MESSAGE_NOT_FOUND)
 
 
 async def test_query_by_time_scrolls_in_parts(served: Stage) -> None:
@@ -261,23 +262,23 @@ async def test_query_by_time_scrolls_in_parts(served: Stage) -> None:
     request = pb.ListMessageRequest(topic=name(topic), max_message_nums=3)
     bodies: list[bytes] = []
     for _ in range(5):
-        answer = await served.named("QueryMessage", request)
+        answer = await served.write("QueryMessage", request)
         bodies += [message.body for message in answer.messages]
         if not answer.scroll_id:
             break
         request.scroll_id = answer.scroll_id
     assert bodies == [b"0", b"2", b"4", b"6", b"8", b"1", b"3", b"5", b"7", b"9"]
     odd = pb.ListMessageRequest(topic=name(topic), subscription="odd || none")
-    assert [one.body for one in (await served.named("QueryMessage", odd)).messages] == bodies[5:]
+    assert [one.body for one in (await served.write("QueryMessage", odd)).messages] == bodies[5:]
     queue = pb.ListMessageRequest(topic=name(topic), broker_name="broker-a", queue_id=0)
-    answer = await served.named("QueryMessage", queue)
+    answer = await served.write("QueryMessage", queue)
     assert [one.body for one in answer.messages] == bodies[:5]
     stored = answer.messages[0].system_properties.store_timestamp
-    await served.named(
+    await served.write(
         "QueryMessage", pb.ListMessageRequest(topic=name(topic), end_timestamp=moment(1)), Code.MESSAGE_NOT_FOUND
     )
     until = pb.ListMessageRequest(topic=name(topic), begin_timestamp=stored, end_timestamp=stored, queue_id=0)
-    assert (await served.named("QueryMessage", until)).messages[0].body == b"0"
+    assert (await served.write("QueryMessage", until)).messages[0].body == b"0"
 
 
 async def test_query_message_limits_the_size_of_a_response(served: Stage) -> None:
@@ -285,13 +286,35 @@ async def test_query_message_limits_the_size_of_a_response(served: Stage) -> Non
     topic = await create_topic(served.clients.replica.address, "large", 1)
     for _ in range(4):
         await client.send(topic, b"x" * 1_500_000, {"KEYS": "large", "UNIQ_KEY": unique("id")})
-    answer = await served.named("QueryMessage", pb.ListMessageRequest(topic=name(topic)))
+    answer = await served.write("QueryMessage", pb.ListMessageRequest(topic=name(topic)))
     assert (len(answer.messages), bool(answer.scroll_id)) == (2, True)
     rest = pb.ListMessageRequest(topic=name(topic), scroll_id=answer.scroll_id)
-    answer = await served.named("QueryMessage", rest)
+    answer = await served.write("QueryMessage", rest)
     assert (len(answer.messages), answer.scroll_id) == (2, "")
-    keyed = await served.named("QueryMessage", pb.ListMessageRequest(topic=name(topic), message_key="large"))
+    keyed = await served.write("QueryMessage", pb.ListMessageRequest(topic=name(topic), message_key="large"))
     assert len(keyed.messages) == 2
+
+
+async def test_reader_gets_no_contents(served: Stage) -> None:
+    topic = await create_topic(served.clients.replica.address, "hidden", 1)
+    found = {"KEYS": "secret-key", "UNIQ_KEY": unique("id"), "TAGS": "A", "__SHARDINGKEY": "secret-group"}
+    await served.clients.remoting.send(topic, b"secret", {**found, "card": "secret-number", "__BORNHOST": "secret"})
+    by_id = pb.ListMessageRequest(topic=name(topic), message_id=found["UNIQ_KEY"])
+    (full,) = (await served.write("QueryMessage", by_id)).messages
+    system = full.system_properties
+    assert (full.body, list(system.keys), system.message_group) == (b"secret", ["secret-key"], "secret-group")
+    for request in (by_id, pb.ListMessageRequest(topic=name(topic), subscription="A")):
+        (message,) = (await served.named("QueryMessage", request)).messages
+        system = message.system_properties
+        assert (system.message_id, system.tag, system.born_host) == (found["UNIQ_KEY"], "A", "127.0.0.1")
+        assert not system.HasField("body_digest")
+        assert b"secret" not in message.SerializeToString()
+    by_key = pb.ListMessageRequest(topic=name(topic), message_key="secret-key")
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await served.named("QueryMessage", by_key)
+    assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    assert "admin.contents" in str(refused.value.details())
+    assert served.app.admin.gatekeeping.refusals["contents"] == 1
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,9 @@ async def test_reader_sees_no_contents(served: Stage) -> None:
         assert "secret" not in text
         assert UNIQUE_ID in text
     assert (one.json()["body"], one.json()["properties"], one.json()["keys"]) == (None, None, None)
-    assert (await served.replica.read.get(path, params={"key": "secret-key"})).status_code == 403
+    for query in ({"key": "secret-key"}, {"sql": "KEYS = 'secret-key'"}, {"sql": "KEYS ="}):
+        refused = await served.replica.read.get(path, params=query)
+        assert (refused.status_code, "admin.contents" in refused.json()["detail"]) == (403, True), query
     assert (await served.replica.write.get(f"{path}/{UNIQUE_ID}")).json()["body"]["content"] == "secret body"
 
 

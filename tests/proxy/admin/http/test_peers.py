@@ -13,6 +13,7 @@ from proxy.operations import peers
 from proxy.settings.admin import AdminSettings
 from tests.cluster.client import Client, create_topic
 from tests.proxy.admin.http.replicas import Replica, replica
+from tests.proxy.workers.fakes import FakeSupervisor
 
 pytestmark = pytest.mark.anyio
 
@@ -138,6 +139,24 @@ async def test_replica_that_does_not_answer_is_named(tmp_path: Path, monkeypatch
         answer = await first.read.get("/v1/version", params={"replica": "gantry-1"})
         assert answer.status_code == 503
         assert "gantry-1 does not answer" in answer.json()["detail"]
+
+
+async def test_silent_worker_of_another_replica_is_named(tmp_path: Path) -> None:
+    """The items of its other workers are kept."""
+    async with fleet(tmp_path, 2) as served, Client(served[1][0].address, "client-1") as client:
+        await client.heartbeat({"billing": ["orders"]})
+        first, second = served[0][0], served[1][0]
+        supervisor = FakeSupervisor(3)
+        second.app.admin_services.workers.join(supervisor.workers[0], lambda: asyncio.sleep(0))
+        supervisor.kill(1)
+        supervisor.kill(2)
+        found = await first.get("/v1/clients")
+        assert [item["client_id"] for item in found["items"]] == ["client-1"]
+        assert found["missing_replicas"] == ["gantry-1 (worker 1)", "gantry-1 (worker 2)"]
+        assert "missing_workers" not in found
+        # Found at the other replica only.
+        assert (await first.get("/v1/clients/client-1"))["missing_replicas"] == found["missing_replicas"]
+        assert (await second.get("/v1/clients"))["missing_workers"] == [1, 2]
 
 
 async def test_peer_with_another_token_is_named_by_its_address(tmp_path: Path) -> None:

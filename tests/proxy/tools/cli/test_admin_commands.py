@@ -77,6 +77,9 @@ def test_reader_without_token_gets_no_body(served: AdminShell) -> None:
     shown = served.run("message", "show", "closed", sent["id"], env={"GANTRY_ADMIN_TOKEN": ""})
     assert "secret" not in shown.out
     assert "admin.contents" in shown.out
+    for search in ("--key", "--sql"):
+        listed = served.run("message", "list", "closed", search, "a = 1", env={"GANTRY_ADMIN_TOKEN": ""})
+        assert (listed.status, "admin.contents" in listed.err) == (1, True)
     refused = served.run("drain", env={"GANTRY_ADMIN_TOKEN": ""})
     assert refused.status == 1
     assert "--token" in refused.err
