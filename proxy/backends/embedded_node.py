@@ -1,5 +1,6 @@
 """The embedded broker of a replica, built from the settings: store, backend, and the entrance of its own listener."""
 
+import math
 import os
 import socket
 import time
@@ -151,7 +152,8 @@ def broker_settings(settings: EmbeddedSettings, address: HostPort) -> BrokerSett
         creations_per_address=settings.creations_per_address,
         default_queues=settings.queues,
         max_message_size=settings.max_message,
-        max_delay=_milliseconds(settings.max_delay),
+        # A message that is deleted before it is due would be lost.
+        max_delay=_milliseconds(min(settings.max_delay, settings.retention_time or math.inf)),
         transaction_timeout=_milliseconds(settings.transaction_timeout),
         transaction_interval=_milliseconds(settings.transaction_interval),
         transaction_checks=settings.transaction_checks,

@@ -63,7 +63,9 @@ class EmbeddedSettings(SettingsTable):
     )
     queues: int = Field(8, ge=1, le=_MAX_QUEUES, description="queues of an automatically created topic")
     max_message: int = Field(4 * 2**20, ge=1024, le=2**23, description="maximum message size in bytes")
-    max_delay: float = Field(259_200.0, gt=0, description="maximum delivery delay in seconds")
+    max_delay: float = Field(
+        259_200.0, gt=0, description="maximum delivery delay in seconds; never longer than `retention_time`"
+    )
     transaction_timeout: float = Field(
         6.0, gt=0, description="age in seconds at which an open transaction is first checked"
     )

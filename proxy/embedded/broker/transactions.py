@@ -93,7 +93,7 @@ class Transactions:
             # A delay begins with the commit: until then the message must not be treated as a delayed one.
             sys_flag=message.sys_flag & ~TRANSACTION_MASK | SysFlag.TRANSACTION_PREPARED,
         )
-        row = self._new_row(message, pairs)
+        row = self._new_row(message, pairs, now)
         with self._store.transaction():
             stored = self._pipeline.append(half, pairs, now)
             self._table.put(_key(stored.commit_log_offset), row.encode())
@@ -101,11 +101,14 @@ class Transactions:
         self._rows[stored.commit_log_offset] = row
         return stored
 
-    def _new_row(self, message: StoredMessage, pairs: Mapping[str, str]) -> HalfMessage:
+    def _new_row(self, message: StoredMessage, pairs: Mapping[str, str], now: int) -> HalfMessage:
         seconds = pairs.get(properties.CHECK_IMMUNITY_TIME_IN_SECONDS, "")
         explicit = seconds.isdecimal() and len(seconds) <= _MAX_IMMUNITY_DIGITS
         immunity = 1000 * int(seconds) if explicit else self._settings.transaction_timeout
-        return HalfMessage(message.born_timestamp, immunity, explicit)
+        # Both are the producer's: otherwise it could keep a message open forever.
+        return HalfMessage(
+            min(message.born_timestamp, now), min(immunity, self._settings.transaction_max_age), explicit
+        )
 
     # Commit and rollback.
 

@@ -47,10 +47,15 @@ class GroupCommit:
         return future
 
     def start(self) -> None:
-        """Start an fsync unless one is in progress or none is needed."""
+        """Start an fsync unless one is in progress or none is needed; after a failed write, fail the writers that wait."""
         self._scheduled = False
         log = self._log
-        if self._worker.busy or log.failed is not None or log.synced >= log.needed:
+        if self._worker.busy:
+            return
+        if log.failed is not None:
+            self._fail(log.failed)
+            return
+        if log.synced >= log.needed:
             return
         self._target, work = log.flush()
         self._worker.start(work, self._done)

@@ -276,3 +276,9 @@ def test_python_samples_compile() -> None:
     for name in SAMPLES.values():
         if name.endswith(".py"):
             compile(sample(name, "h:1"), name, "exec")
+
+
+@pytest.mark.parametrize(("retention", "delay"), [(3600, 3_600_000), (0, 259_200_000), (864_000, 259_200_000)])
+def test_no_message_is_delayed_for_longer_than_it_is_kept(retention: float, delay: int) -> None:
+    settings = EmbeddedSettings(retention_time=retention)
+    assert broker_settings(settings, HostPort("10.0.0.1", 7)).max_delay == delay

@@ -148,3 +148,12 @@ async def test_many_unresolved_messages_are_checked_in_several_ticks(harness: Br
     assert 0 < len(harness.pushed) < 600
     harness.pass_time(1000)
     assert len(harness.pushed) == 600
+
+
+async def test_an_immunity_is_limited(harness: BrokerHarness) -> None:
+    """A producer chooses it, and the time at which the message was born."""
+    harness.topic("t")
+    _half(harness, CHECK_IMMUNITY_TIME_IN_SECONDS="9999999999")
+    harness.pass_time(73 * 3_600_000, step=3_600_000)
+    assert [message.body for message in harness.stored("TRANS_CHECK_MAX_TIME_TOPIC")] == [b"half"]
+    assert len(harness.broker.transactions) == 0

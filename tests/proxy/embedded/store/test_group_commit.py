@@ -1,11 +1,13 @@
 """Group commit: shared fsyncs, sync policies, slow disks."""
 
 import asyncio
+import errno
 import threading
 from pathlib import Path
 
 import pytest
 
+from proxy.embedded.store.errors import StorageFailed
 from proxy.embedded.store.options import SyncPolicy
 from tests.proxy.embedded.store.fakes import Clock, Disk, abandon, bodies, message, open_store
 
@@ -151,3 +153,17 @@ async def test_close_makes_unawaited_writes_durable(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     assert len(bodies(store)) == 10
     store.close()
+
+
+async def test_a_failed_write_fails_those_that_wait_for_an_fsync(tmp_path: Path) -> None:
+    disk = Disk()
+    store = open_store(tmp_path, disk)
+    store.append(message(b"first"))
+    waiting = store.synced()
+    disk.broken = errno.EIO
+    with pytest.raises(StorageFailed):
+        store.append(message(b"second"))
+    async with asyncio.timeout(10):
+        with pytest.raises(StorageFailed):
+            await waiting
+    abandon(store)
