@@ -47,7 +47,7 @@ class GroupCommit:
         return future
 
     def start(self) -> None:
-        """Start an fsync unless one is in progress or none is needed; after a failed write, fail the writers that wait."""
+        """Start an fsync unless one is in progress or none is needed; after a failed write, fail those that wait."""
         self._scheduled = False
         log = self._log
         if self._worker.busy:
