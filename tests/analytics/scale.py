@@ -94,7 +94,7 @@ def main() -> int:
     """Run all sizes, print the growth, and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--days", type=int, nargs="+", default=[1, 10, 100])
-    parser.add_argument("--records", type=int, default=50_000, help="requests a day (%(default)s)")
+    parser.add_argument("--records", type=int, default=5_000, help="requests a day (%(default)s)")
     parser.add_argument("--dir", type=Path, default=Path("build/scale"), help="where records and results are put")
     parser.add_argument("--limit", type=float, default=1800.0, help="seconds for one job (%(default)s)")
     options = parser.parse_args()
