@@ -122,6 +122,13 @@ def append(text: str, key: str, value: str) -> str:
     return f"{text}{separator}{key}{_NAME_VALUE}{value}{_PAIR}"
 
 
+def without(text: str, key: str) -> str:
+    """Return encoded properties without one of them."""
+    pairs = decode(text)
+    pairs.pop(key, None)
+    return encode(pairs)
+
+
 def get(text: str, key: str) -> str | None:
     """Return `decode(text).get(key)`, faster. The key must not contain a separator."""
     name = key + _NAME_VALUE

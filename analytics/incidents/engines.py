@@ -8,7 +8,7 @@ import pandas as pd
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
-from analytics.incidents.tables import Query, Tables, collect, connections_view, hours_of, main_span, requests_view
+from analytics.incidents.tables import HOURS, Query, Tables, collect, connections_view, main_span, requests_view, within
 
 # Columns of records that the tables are made of.
 _REQUESTS = (
@@ -36,11 +36,10 @@ def spark_query(requests: DataFrame, connections: DataFrame) -> Iterator[Query]:
     spark = requests.sparkSession
     requests.select(*_REQUESTS).withColumnRenamed("group", "grp").createOrReplaceTempView("records")
     connections.createOrReplaceTempView("connection_records")
-    micros = "unix_micros(time)"
-    span = main_span(_pandas(spark, hours_of(micros)))
-    kept = spark.sql(requests_view(micros, span)).persist(StorageLevel.MEMORY_AND_DISK)
+    kept = spark.sql(requests_view("unix_micros(time)")).persist(StorageLevel.MEMORY_AND_DISK)
     try:
         kept.createOrReplaceTempView("requests")
+        kept.where(within(main_span(_pandas(spark, HOURS)))).createOrReplaceTempView("requests")
         spark.sql(connections_view("unix_micros(time)")).createOrReplaceTempView("ends")
         yield lambda statement: _pandas(spark, statement)
     finally:
@@ -73,11 +72,16 @@ def duckdb_query(requests: Sequence[str], connections: Sequence[str], where: str
             add_view(database, "connection_records", connections, where, "*")
         else:
             database.execute(f"CREATE VIEW connection_records AS SELECT {_NO_CONNECTIONS} WHERE FALSE")
-        span = main_span(database.sql(hours_of("epoch_us(time)")).to_arrow_table().to_pandas())
-        database.execute(f"CREATE TABLE requests AS {requests_view('epoch_us(time)', span)}")
+        database.execute(f"CREATE TABLE requests AS {requests_view('epoch_us(time)')}")
         database.execute(f"CREATE VIEW ends AS {connections_view('epoch_us(time)')}")
-        # Arrow makes one Python object of equal texts: clients and topics recur in every period.
-        yield lambda statement: database.sql(statement).to_arrow_table().to_pandas()
+
+        def query(statement: str) -> pd.DataFrame:
+            # Arrow makes one Python object of equal texts: clients and topics recur in every period.
+            frame: pd.DataFrame = database.sql(statement).to_arrow_table().to_pandas()
+            return frame
+
+        database.execute(f"DELETE FROM requests WHERE NOT ({within(main_span(query(HOURS)))})")
+        yield query
 
 
 _NO_CONNECTIONS = "now() AS time, " + ", ".join(

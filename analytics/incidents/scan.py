@@ -336,21 +336,21 @@ def _spans(bad: Array, total: Array, common: float | Array, limits: Limits, new:
 # Requests that the share of all others counts for.
 _PRIOR = 200.0
 # Least ratio of the mean to the quiet share of a row with a change that may last for most of the records; the share of
-# the requests, in the quietest blocks, that tell the quiet one; bad events of a block, and blocks, that tell enough.
+# the requests, in the quietest blocks, of which the quiet share is made; least bad events of a block, and blocks.
 _LONG_CHANGE, _QUIET, _BLOCK_EVENTS, _BLOCKS = 2.0, 0.15, 10.0, 6
 # Least share of a row's requests that lie outside of such a change.
 _OUTSIDE = 0.1
 
 
 def _quiet_share(bad: Array, total: Array, common: float | Array) -> Array:
-    """Return the share of bad events in the quietest blocks of each row; infinity where too few tell it."""
+    """Return the share of bad events in the quietest blocks of each row; infinity for rows with too few events."""
     shares = np.full(len(bad), np.inf)
     usual = np.broadcast_to(np.asarray(common, float), len(bad))
     for row in range(len(bad)):
         count = int(min(bad[row].sum() / _BLOCK_EVENTS, bad.shape[1] / _NEW))
         if count < _BLOCKS:
             continue
-        # Blocks of as many requests: at night few requests tell little.
+        # Blocks of as many requests, not of as much time: at night there are few requests.
         places = np.minimum((total[row].cumsum() - total[row]) * count // max(total[row].sum(), 1e-9), count - 1)
         events, requests = (np.bincount(places.astype(int), each[row], count) for each in (bad, total))
         order = np.argsort(events / np.maximum(requests, 1e-9))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from analytics.transforms.operations import OPERATIONS
+from analytics.transforms.operations import OPERATIONS, WEIGHT
 from remoting.names import DLQ_PREFIX, RETRY_PREFIX
 
 _log = logging.getLogger("gantry.analytics")
@@ -86,11 +86,6 @@ _LARGE = "GREATEST(2048.0, p50 * LEAST(16.0, GREATEST(4.0, POWER(p75 / GREATEST(
 _REPEATS, _LATE_ATTEMPT = 3, 6
 
 
-# Requests that a record stands for. One NaN would make every sum NaN; DuckDB finds none by comparisons, since a
-# file's statistics leave it out.
-WEIGHT = "CASE WHEN NOT isnan(weight) AND weight > 0 AND weight < 1e9 THEN weight ELSE 1.0 END"
-
-
 def operation_column() -> str:
     """Return an expression for the operation of a record."""
     cases = " ".join(
@@ -109,16 +104,14 @@ def tenant_column() -> str:
     )
 
 
-def hours_of(micros: str) -> str:
-    """Return a SELECT of the number of records by hour since 1970. micros: expression of the time in µs."""
-    return f"SELECT CAST(FLOOR({micros} / 3600e6) AS BIGINT) AS hour, COUNT(*) AS n FROM records GROUP BY 1"
+# The number of requests by hour since 1970.
+HOURS = f"SELECT CAST(FLOOR(t * {STEP} / 3600.0) AS BIGINT) AS hour, COUNT(*) AS n FROM requests GROUP BY 1"
 
 
 def main_span(hours: pd.DataFrame) -> tuple[int, int]:
-    """Return the first hour of the records and the one after the last, without a few at its ends that are far away.
+    """Return the first hour of the requests and the hour after the last, without a few requests far before or after.
 
-    They come from a clock that was wrong, and would make the span, and what is usual in it, years long. hours: the
-    result of `hours_of`.
+    Such requests come from a clock that was wrong, and would make the span years long. hours: the result of `HOURS`.
     """
     hours = hours.sort_values("hour")
     places, counts = hours["hour"].to_numpy(int), hours["n"].to_numpy(float)
@@ -140,11 +133,16 @@ def main_span(hours: pd.DataFrame) -> tuple[int, int]:
 _FAR, _FEW, _FEW_SHARE = 24, 20, 2e-4
 
 
-def requests_view(micros: str, span: tuple[int, int]) -> str:
+def within(span: tuple[int, int]) -> str:
+    """Return the condition on `t` for a span of hours since 1970, the end exclusive."""
+    first, end = (hour * 3600 // STEP for hour in span)
+    return f"t >= {first} AND t < {end}"
+
+
+def requests_view(micros: str) -> str:
     """Return a SELECT of the requests in the form that all other statements use.
 
-    It reads `records`, whose column `group` is named `grp`. micros: expression of the time in µs. span: hours since
-    1970, the end exclusive.
+    It reads `records`, whose column `group` is named `grp`. micros: expression of the time in µs.
     """
     return f"""
 SELECT {micros} AS us, CAST(FLOOR({micros} / {STEP}e6) AS BIGINT) AS t, {operation_column()} AS op,
@@ -156,7 +154,7 @@ SELECT {micros} AS us, CAST(FLOOR({micros} / {STEP}e6) AS BIGINT) AS t, {operati
   response, ok, latency_us AS latency, delay_ms AS delay, key_hash AS mkey, code, attempt,
   bytes_in / GREATEST(messages, 1) AS body,
   (attempt > 1 OR topic LIKE '{RETRY_PREFIX}%') AS again
-FROM records WHERE {micros} >= {span[0]} * 3600e6 AND {micros} < {span[1]} * 3600e6"""
+FROM records"""
 
 
 _TIMED = "op IN ('send', 'ack')"

@@ -13,9 +13,10 @@ from pyspark.sql import SparkSession
 from analytics import records
 from analytics.incidents.engines import MACROS, add_view, by_spark, duckdb_query, spark_query
 from analytics.incidents.local_files import local_files
-from analytics.incidents.tables import WEIGHT, Query, Tables, operation_column, tenant_column
+from analytics.incidents.tables import Query, Tables, operation_column, tenant_column
 from analytics.jobs.local_tables import condition, local_tables, plain_files, within
 from analytics.schema import table
+from analytics.transforms.operations import WEIGHT
 from proxy.observability.records.schema import Kind
 
 _log = logging.getLogger("gantry.analytics")

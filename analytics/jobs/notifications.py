@@ -72,7 +72,7 @@ def _state(incident: Incident) -> str:
 
 
 def _is_news(incident: Incident, former: dict[str, Any] | None) -> bool:
-    """Return whether an incident was not announced as what it is; also of one that goes on after it seemed over."""
+    """Return whether to announce an incident: it is new, its state has changed, or it goes on after it seemed over."""
     if former is None:
         return True
     if former["state"] == "over":
@@ -81,7 +81,7 @@ def _is_news(incident: Incident, former: dict[str, Any] | None) -> bool:
 
 
 def _announced(incident: Incident, former: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return what was announced of an incident last. Onsets may move as records arrive.
+    """Return the last announcement of an incident. Onsets may move as records arrive.
 
     Only one that was open may lie before: after one that is over, the next is another one.
     """

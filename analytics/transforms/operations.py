@@ -36,3 +36,8 @@ def is_operation(*operations: str) -> Column:
 def origin(topic: Column) -> Column:
     """Return a topic without the prefix of retry and dead-letter topics; the rest is the group's name."""
     return f.regexp_replace(topic, f"^({RETRY_PREFIX}|{DLQ_PREFIX})", "")
+
+
+# Expression, of Spark and DuckDB, for the requests that a record stands for. One NaN would make every sum NaN; DuckDB
+# finds none by comparisons, since a file's statistics leave it out.
+WEIGHT = "CASE WHEN NOT isnan(weight) AND weight > 0 AND weight < 1e9 THEN weight ELSE 1.0 END"

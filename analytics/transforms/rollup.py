@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from analytics.transforms import histogram
-from analytics.transforms.operations import RECEIVE, is_operation
+from analytics.transforms.operations import RECEIVE, WEIGHT, is_operation
 from analytics.transforms.periods import keys, named
 from remoting.names import RETRY_PREFIX
 
@@ -98,11 +98,7 @@ def is_rollup(traffic: DataFrame) -> bool:
 
 def weight(traffic: DataFrame) -> Column:
     """Return the number of requests that a record stands for."""
-    if "weight" not in traffic.columns:
-        return f.lit(1.0)
-    # NaN is above all numbers.
-    usable = (f.col("weight") > 0) & (f.col("weight") < 1e9)
-    return f.when(usable, f.col("weight")).otherwise(f.lit(1.0))
+    return f.expr(WEIGHT) if "weight" in traffic.columns else f.lit(1.0)
 
 
 def measures(traffic: DataFrame) -> list[Column]:

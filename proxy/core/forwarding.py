@@ -247,9 +247,7 @@ def _set_born_host(core: Messaging, context: Context) -> None:
             return
         if not core.may_change(context):
             raise _forged_born_host(context)
-        pairs = properties.decode(text)
-        del pairs[properties.BORN_HOST]
-        text = context.fields[name] = properties.encode(pairs)
+        text = context.fields[name] = properties.without(text, properties.BORN_HOST)
     if len(text) < _MAX_PROPERTIES_LENGTH and ("Signature" not in context.fields or core.may_change(context)):
         context.fields[name] = properties.append(text, properties.BORN_HOST, address)
 

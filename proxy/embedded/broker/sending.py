@@ -135,9 +135,7 @@ def _without_handle(text: str) -> str:
     """Return a message's properties without a receipt handle, which consumers would take for the broker's."""
     if properties.POP_CK not in text:
         return text
-    pairs = properties.decode(text)
-    pairs.pop(properties.POP_CK, None)
-    return properties.encode(pairs)
+    return properties.without(text, properties.POP_CK)
 
 
 def writable_topic(broker: Broker, header: Header) -> Topic:

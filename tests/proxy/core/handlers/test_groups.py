@@ -10,6 +10,7 @@ from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError, ConsumerNotOnline, RequestTimeout, ServiceUnavailable, TopicNotExist
+from remoting.requests import RequestSpec
 from tests.proxy.fakes import FakeBackend, FakeChannel, Reply, Stage, peer, stage
 from tests.proxy.messages import heartbeat, java, request, route
 
@@ -183,22 +184,24 @@ async def test_members_that_leave_while_the_broker_is_asked_have_no_connections(
     assert (await asking).code == UNIDENTIFIED.code
 
 
-def hangs(*brokers: str) -> FakeBackend:
-    """Return brokers of which these answer nothing."""
-    backend = FakeBackend(names=["broker-a", "broker-b"])
-    answered = backend.request
+class Hanging(FakeBackend):
+    """Two brokers, of which some answer nothing."""
 
-    def ask(broker: str, *rest: Any) -> Reply:
-        return asyncio.get_running_loop().create_future() if broker in brokers else answered(broker, *rest)
+    def __init__(self, *hanging: str) -> None:
+        super().__init__(
+            names=["broker-a", "broker-b"], answer=lambda *_: commands.success(body=orjson.dumps(ids("x")))
+        )
+        self.hanging = hanging
 
-    backend.request = ask  # type: ignore[method-assign, assignment]
-    backend.answer = lambda *_: commands.success(body=orjson.dumps(ids("x")))
-    return backend
+    def request(self, broker: str, spec: RequestSpec, command: RemotingCommand, timeout: float, channel: Any) -> Reply:
+        if broker in self.hanging:
+            return asyncio.get_running_loop().create_future()
+        return super().request(broker, spec, command, timeout, channel)
 
 
 @pytest.mark.parametrize("code", [LIST, CONNECTIONS])
-async def test_query_passes_over_a_broker_that_hangs(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    on = stage(hangs("broker-a"))
+async def test_query_passes_over_a_broker_that_Hanging(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    on = stage(Hanging("broker-a"))
     on.backend.unresponsive_brokers = frozenset({"broker-a"})
     async with asyncio.timeout(0.5):
         assert (await on.ask(request(code, consumerGroup="g"))).code == 0
@@ -212,7 +215,7 @@ async def test_query_fails_before_the_client_gives_up_if_no_broker_answers(monke
     """With a list of local members only, they would take the queues of members elsewhere."""
     monkeypatch.setattr(groups, "_FIRST_SECONDS", 0.05)
     monkeypatch.setattr(groups, "_ANSWER_SECONDS", 0.1)
-    on = stage(hangs("broker-a", "broker-b"))
+    on = stage(Hanging("broker-a", "broker-b"))
     client = FakeChannel()
     await on.ask(heartbeat("c1", {"g": ["orders"]}), client)
     with pytest.raises(RequestTimeout, match="broker-b does not answer"):
