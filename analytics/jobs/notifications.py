@@ -1,4 +1,4 @@
-"""Messages about incidents: a webhook and e-mail, once when an incident is found and once when it is over.
+"""Messages about incidents: a webhook and e-mail, once when one is found and once when it is over or withdrawn.
 
 A state file remembers what was announced, so that a schedule may run detection as often as it likes.
 """
@@ -20,8 +20,16 @@ from analytics.jobs.streaming import post
 _log = logging.getLogger("gantry.analytics")
 # Seconds by which the spans of two runs may be apart and still mean the same incident.
 _SLACK = 1800.0
+# Seconds for which an announcement is remembered after the records no longer contain its incident.
+_REMEMBER = 7 * 86400.0
 # Seconds to wait for a mail server.
 _TIMEOUT = 20.0
+
+# An announced incident as the state file has it, with the fields `_FIELDS`; `state` is open, over or withdrawn.
+_Announced = dict[str, Any]
+_FIELDS = frozenset(("kind", "about", "start", "end", "state", "severity", "happened"))
+# An incident as webhooks get it: the fields of `Incident.json` and `state`.
+_Message = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +51,19 @@ class Channels:
 
 
 def announce(incidents: Sequence[Incident], channels: Channels) -> bool:
-    """Send what is new: incidents that were not announced, and announced ones that are over. Muted ones are left out.
+    """Send what is new: incidents that were not announced, and announced ones that are over or no longer found. Muted
+    ones are left out.
 
     Return whether every channel took it. What a channel did not take is sent again by the next run.
     """
     former = _load(channels.state)
     shown = [each for each in incidents if each.muted is None]
-    news = [(_state(each), each) for each in shown if _is_news(each, _announced(each, former))]
+    news = [_message(each) for each in shown if _is_news(each, _announced(each, former))]
+    gone = [each for each in former if each["state"] == "open" and not any(_is_same(each, one) for one in incidents)]
+    news += map(_withdrawal, gone)
     taken = True
     if news:
-        senders: list[Callable[[Sequence[tuple[str, Incident]]], bool]] = []
+        senders: list[Callable[[Sequence[_Message]], bool]] = []
         if channels.webhook is not None:
             url = channels.webhook
             senders.append(lambda some: _post(url, some))
@@ -63,7 +74,7 @@ def announce(incidents: Sequence[Incident], channels: Channels) -> bool:
         for send in senders:
             taken = send(news) and taken
     if taken and channels.state is not None:
-        _save(channels.state, shown, former)
+        _save(channels.state, shown, [{**each, "state": "withdrawn"} if each in gone else each for each in former])
     return taken
 
 
@@ -71,42 +82,63 @@ def _state(incident: Incident) -> str:
     return "open" if incident.open else "over"
 
 
-def _is_news(incident: Incident, former: dict[str, Any] | None) -> bool:
+def _is_news(incident: Incident, former: _Announced | None) -> bool:
     """Return whether to announce an incident: it is new, its state has changed, or it goes on after it seemed over."""
-    if former is None:
+    if former is None or former["state"] == "withdrawn":
         return True
     if former["state"] == "over":
         return incident.open and incident.end > float(former["end"])
     return not incident.open
 
 
-def _announced(incident: Incident, former: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return the last announcement of an incident. Onsets may move as records arrive.
+def _announced(incident: Incident, former: Sequence[_Announced]) -> _Announced | None:
+    """Return the last announcement of an incident: one that overlaps with it if possible."""
+    same = [each for each in former if _is_same(each, incident)]
+    return max(same, key=lambda each: _is_near(each, incident, 0.0), default=None)
+
+
+def _is_same(former: _Announced, incident: Incident) -> bool:
+    """Return whether an announcement is of this incident. Onsets may move as records arrive.
 
     Only one that was open may lie before: after one that is over, the next is another one.
     """
-    same = [each for each in former if each["kind"] == incident.kind and each["about"] == dict(incident.about)]
-    for slack in (0.0, _SLACK):
-        for each in reversed(same):
-            near = each["start"] <= incident.end + slack and incident.start <= each["end"] + slack
-            if near and (not slack or each["state"] == "open"):
-                return dict(each)
-    return None
+    slack = _SLACK if former["state"] == "open" else 0.0
+    about = former["kind"] == incident.kind and former["about"] == dict(incident.about)
+    return about and _is_near(former, incident, slack)
 
 
-def _post(url: str, news: Sequence[tuple[str, Incident]]) -> bool:
-    content = {"incidents": [{**each.json(), "state": state} for state, each in news]}
-    key = sha256(json.dumps([[state, each.kind, each.start] for state, each in news]).encode()).hexdigest()[:32]
-    return post(url, content, key)
+def _is_near(former: _Announced, incident: Incident, slack: float) -> bool:
+    return bool(former["start"] <= incident.end + slack and incident.start <= former["end"] + slack)
 
 
-def _mail(mail: Mail, news: Sequence[tuple[str, Incident]]) -> bool:
+def _message(incident: Incident) -> _Message:
+    return {**incident.json(), "state": _state(incident)}
+
+
+def _withdrawal(former: _Announced) -> _Message:
+    start, end = (datetime.fromtimestamp(former[name], UTC).isoformat() for name in ("start", "end"))
+    return {
+        **{name: former[name] for name in ("kind", "about", "severity", "happened")},
+        "start": start,
+        "end": end,
+        "open": False,
+        "advice": "Nothing: the records no longer show it, or show it as another incident.",
+        "state": "withdrawn",
+    }
+
+
+def _post(url: str, news: Sequence[_Message]) -> bool:
+    key = sha256(json.dumps([[each["state"], each["kind"], each["start"]] for each in news]).encode()).hexdigest()[:32]
+    return post(url, {"incidents": news}, key)
+
+
+def _mail(mail: Mail, news: Sequence[_Message]) -> bool:
     message = EmailMessage()
-    still = sum(state == "open" for state, _ in news)
+    still = sum(each["state"] == "open" for each in news)
     message["Subject"] = f"Gantry: {len(news)} incident{'' if len(news) == 1 else 's'}, {still} going on"
     message["From"], message["To"] = mail.sender, mail.recipient
     message["Auto-Submitted"] = "auto-generated"
-    message.set_content("\n\n".join(_paragraph(state, each) for state, each in news) + "\n")
+    message.set_content("\n\n".join(map(_paragraph, news)) + "\n")
     host, _, port = mail.server.rpartition(":")
     try:
         with smtplib.SMTP(host, int(port), timeout=_TIMEOUT) as server:
@@ -120,25 +152,27 @@ def _mail(mail: Mail, news: Sequence[tuple[str, Incident]]) -> bool:
     return True
 
 
-def _paragraph(state: str, incident: Incident) -> str:
-    start, end = (datetime.fromtimestamp(time, UTC) for time in (incident.start, incident.end))
-    until = "it goes on" if state == "open" else f"over since {end:%H:%M}"
-    head = f"{incident.severity.upper()} {incident.kind.replace('_', ' ')}, since {start:%Y-%m-%d %H:%M} UTC, {until}"
-    return f"{head}\n{incident.happened}\nWhat to do: {incident.advice}"
+def _paragraph(news: _Message) -> str:
+    start, end = (datetime.fromisoformat(news[name]) for name in ("start", "end"))
+    until = {"open": "it goes on", "over": f"over since {end:%H:%M}", "withdrawn": "withdrawn"}[news["state"]]
+    kind = news["kind"].replace("_", " ")
+    head = f"{news['severity'].upper()} {kind}, since {start:%Y-%m-%d %H:%M} UTC, {until}"
+    return f"{head}\n{news['happened']}\nWhat to do: {news['advice']}"
 
 
-def _load(path: Path | None) -> list[dict[str, Any]]:
+def _load(path: Path | None) -> list[_Announced]:
     """Return what was announced. Raises ValueError for a file that is no state."""
     if path is None or not path.exists():
         return []
     try:
-        return list(json.loads(path.read_text(encoding="utf-8"))["incidents"])
-    except (ValueError, KeyError, TypeError):
+        announced: list[_Announced] = json.loads(path.read_text(encoding="utf-8"))["incidents"]
+        return [each for each in announced if each.keys() >= _FIELDS]
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise ValueError(f"{path} is no state of announced incidents: remove it to announce all again") from None
 
 
-def _save(path: Path, shown: Sequence[Incident], former: Sequence[dict[str, Any]]) -> None:
-    """Remember the incidents of this run, and those that its records no longer contain for a week."""
+def _save(path: Path, shown: Sequence[Incident], former: Sequence[_Announced]) -> None:
+    """Remember the incidents of this run, and for a week those that its records no longer contain."""
     now = [
         {
             "kind": each.kind,
@@ -146,11 +180,14 @@ def _save(path: Path, shown: Sequence[Incident], former: Sequence[dict[str, Any]
             "start": each.start,
             "end": each.end,
             "state": _state(each),
+            "severity": each.severity,
+            "happened": each.happened,
         }
         for each in shown
     ]
-    newest = max((each.end for each in shown), default=0.0)
-    old = [each for each in former if each["end"] > newest - 7 * 86400 and each not in now]
+    old = [each for each in former if not any(_is_same(each, incident) for incident in shown)]
+    oldest = max((each["end"] for each in (*now, *old)), default=0.0) - _REMEMBER
+    remembered = [*(each for each in old if each["end"] > oldest), *now]
     half = path.with_name(path.name + ".part")
-    half.write_text(json.dumps({"incidents": [*old, *now]}, indent=1) + "\n", encoding="utf-8")
+    half.write_text(json.dumps({"incidents": remembered}, indent=1) + "\n", encoding="utf-8")
     half.replace(path)

@@ -41,6 +41,7 @@ _log = logging.getLogger("gantry.analytics")
 _CHECKPOINT = "_checkpoint"
 _OPEN = "_open.json"
 INCIDENTS = "incidents.jsonl"
+_AHEAD = "ahead"
 # Seconds between two calls of a failing webhook.
 _PAUSES = (1.0, 2.0, 4.0, 8.0)
 _TIMEOUT = 10.0
@@ -125,6 +126,16 @@ def windows(requests: DataFrame, window: str, lateness: str) -> DataFrame:
     )
 
 
+def without_future(requests: DataFrame, lateness: str) -> DataFrame:
+    """Return a stream without the records of clocks that are ahead by more than the lateness.
+
+    The first of them would complete all windows before its time, so that other records count in none. Their number is
+    the observed metric `_AHEAD` of each batch.
+    """
+    ahead = f.col("time") > f.current_timestamp() + f.lit(lateness).cast("interval")
+    return requests.observe(_AHEAD, f.count_if(ahead).alias(_AHEAD)).where(~ahead)
+
+
 def stream(
     spark: SparkSession, root: str, out: str, order: Order | None = None, *, once: bool = False
 ) -> Sequence[records.Skipped]:
@@ -149,7 +160,7 @@ def stream(
         detection.pending = True
 
     writer = (
-        windows(requests, order.window, order.lateness)
+        windows(without_future(requests, order.lateness), order.window, order.lateness)
         .writeStream.outputMode("append")
         .option("checkpointLocation", f"{target.uri}/{_CHECKPOINT}")
         .foreachBatch(both)
@@ -213,20 +224,44 @@ class Detection:
 
 
 def _until_stopped(query: StreamingQuery, detection: Detection) -> None:
-    told: list[int] = []
-    before = {number: signal.signal(number, lambda number, _: told.append(number)) for number in _SIGNALS}
+    received: list[int] = []
+    before = {number: signal.signal(number, lambda number, _: received.append(number)) for number in _SIGNALS}
+    clocks = _Clocks()
     try:
         # In steps, so that signals are handled in between.
         while not query.awaitTermination(1):
-            if told:
+            clocks.check(query)
+            if received:
                 query.stop()
             else:
                 detection.run_if_due()
-        if not told and detection.pending:
+        clocks.check(query)
+        if not received and detection.pending:
             detection.run()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+class _Clocks:
+    """Logs the records that `without_future` left out."""
+
+    def __init__(self) -> None:
+        self._next_batch = 0
+
+    def check(self, query: StreamingQuery) -> None:
+        for progress in query.recentProgress:
+            if progress.batchId < self._next_batch:
+                continue
+            self._next_batch = progress.batchId + 1
+            observed = progress.observedMetrics.get(_AHEAD)
+            if observed is not None and observed[_AHEAD]:
+                _log.warning(
+                    "batch %d: %d requests are left out, since their times are in the future: check the clocks of the "
+                    "replicas",
+                    progress.batchId,
+                    observed[_AHEAD],
+                )
 
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)

@@ -29,8 +29,9 @@ class Abuse(StrEnum):
 
 # Allowed burst, and rate per second after it. Ordinary clients stay far below.
 RATES: Final[dict[Abuse, tuple[int, float]]] = {
-    # Streams reset by the peer within `Limits.rapid_reset_age` seconds (CVE-2023-44487).
-    Abuse.RAPID_RESET: (256, 64.0),
+    # Streams reset by the peer within `Limits.rapid_reset_age` seconds (CVE-2023-44487). The burst (some 0.1 s of the
+    # server's time) is that of calls with short deadlines that pass before a busy server reads the requests.
+    Abuse.RAPID_RESET: (1024, 128.0),
     # Streams that the server resets because of the peer's errors ("MadeYouReset", CVE-2025-8671).
     Abuse.VIOLATIONS: (128, 16.0),
     Abuse.REFUSED_STREAMS: (1024, 128.0),

@@ -2,7 +2,7 @@
 
 import argparse
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -178,15 +178,18 @@ class _Import:
         return target
 
     async def _commit(self, group: GroupLine) -> None:
-        """Commit the offsets of a group in the queues where it has none yet; warn of each one that is not set."""
+        """Commit the offsets of a group in the queues where it has none yet; warn of those that are not set."""
         offsets: dict[_Target, dict[Queue, int]] = {}
+        empty: dict[str, list[Queue]] = {}
         for at in group.offsets:
             source = _source(at)
             home = self._homes.get(source)
             if home is None:
-                _warn_not_set(group, source, "the file has no messages of this queue")
+                empty.setdefault(source.topic, []).append(source)
             else:
                 offsets.setdefault(home, {})[source] = at.offset
+        for queues in empty.values():
+            _warn_not_set(group, queues, "the file has no messages from there")
         for target, theirs in offsets.items():
             await self._commit_at(group, target, theirs)
 
@@ -200,11 +203,13 @@ class _Import:
         if current <= 0:
             await self._client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, {**fields, "commitOffset": offset})
         elif current != offset:
-            _warn_not_set(group, target.queue, f"it is {current} already, by the file {offset}")
+            _warn_not_set(group, [target.queue], f"it is {current} already, by the file {offset}")
 
 
-def _warn_not_set(group: GroupLine, queue: Queue, reason: str) -> None:
-    warn(f"the offset of consumer group {group.group} in topic {queue.topic} at {queue} was not set: {reason}")
+def _warn_not_set(group: GroupLine, queues: Sequence[Queue], reason: str) -> None:
+    """Warn that a group's offset was not set in queues of one topic."""
+    names = ", ".join(map(str, sorted(queues)))
+    warn(f"the offset of consumer group {group.group} in topic {queues[0].topic} was not set at {names}: {reason}")
 
 
 class _Target:

@@ -140,3 +140,25 @@ def test_an_incident_that_goes_on_after_it_seemed_over_is_announced_again(hook: 
     for now in (OPEN, OVER, replace(OPEN, end=9600.0), replace(OPEN, end=9900.0)):
         assert announce([now], channels)
     assert [body["incidents"][0]["state"] for body in hook.bodies] == ["open", "over", "open"]
+
+
+def test_an_incident_that_is_no_longer_found_is_withdrawn(hook: Hook, tmp_path: Path) -> None:
+    channels = Channels(hook.url, state=tmp_path / "state.json")
+    muted = replace(OPEN, muted="known")
+    for now in ([OPEN], [muted], [OPEN], [], [], [replace(OPEN, end=9600.0)], [OVER], []):
+        assert announce(now, channels)
+    [found], [withdrawn], [later], [over] = (body["incidents"] for body in hook.bodies)
+    assert [each["state"] for each in (found, withdrawn, later, over)] == ["open", "withdrawn", "open", "over"]
+    assert {name: withdrawn[name] for name in ("kind", "about", "severity", "start", "happened")} == {
+        name: found[name] for name in ("kind", "about", "severity", "start", "happened")
+    }
+
+
+def test_an_incident_of_another_kind_replaces_the_announced_one(hook: Hook, tmp_path: Path) -> None:
+    channels = Channels(hook.url, state=tmp_path / "state.json")
+    for now in ([OPEN], [replace(OPEN, kind="outage")]):
+        assert announce(now, channels)
+    assert [(each["kind"], each["state"]) for each in hook.bodies[1]["incidents"]] == [
+        ("outage", "open"),
+        ("silence", "withdrawn"),
+    ]

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,20 @@ def test_stream_windows_equal_batch_windows(spark: SparkSession, tmp_path: Path)
     before = sorted(path.name for path in (out / "windows").iterdir())
     stream(spark, str(root), str(out), once=True)
     assert sorted(path.name for path in (out / "windows").iterdir()) == before
+
+
+def test_a_clock_in_the_future_ends_no_windows(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root, out = tmp_path / "records", tmp_path / "out"
+    early, late = ([row for row in HOUR if (row["time"].minute < 8) is first] for first in (True, False))
+    write(root, [*early, *(send(datetime(2140, 1, 1, tzinfo=UTC)) for _ in range(3))], "replica-0-00-0")
+    stream(spark, str(root), str(out), once=True)
+    write(root, [*late, *LATER], "replica-0-01-0")
+    stream(spark, str(root), str(out), once=True)
+    assert sum(row["requests"] for row in table(out)) == len(HOUR)
+    lines = [record.getMessage() for record in caplog.records if "in the future" in record.getMessage()]
+    assert [line.split(":")[1] for line in lines] == [" 3 requests are left out, since their times are in the future"]
 
 
 @pytest.mark.timeout(900)

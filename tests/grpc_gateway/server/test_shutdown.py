@@ -78,7 +78,8 @@ async def test_connections_over_the_maximum_age_are_drained(closed: list[GrpcCon
         call = channel.unary_unary(path("Sleep"))
         assert await call(b"0.5") == b"0.5"
         await until(lambda: closed)
-        assert causes(closed) == [CloseCause.DRAIN]
+        # Several on a slow machine: the client connects again at once, and that connection has its age too.
+        assert set(causes(closed)) == {CloseCause.DRAIN}
 
 
 async def test_silent_clients_are_pinged_and_aborted_without_an_answer(closed: list[GrpcConnection]) -> None:

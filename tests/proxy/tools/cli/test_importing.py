@@ -83,12 +83,14 @@ def test_two_source_queues_in_one_queue_give_the_lower_offset(shell: Shell, tmp_
 def test_offsets_that_are_not_set_are_printed(shell: Shell, tmp_path: Path) -> None:
     topic, file = "import-unset", tmp_path / "file.jsonl"
     messages = _messages(topic, "broker-a", range(3))
-    places = {(topic, "broker-a", 0): 1, (topic, "broker-a", 1): 9, ("import-none", "broker-a", 0): 7}
+    elsewhere = {("import-none", "broker-a", queue): 7 for queue in (1, 0)}
+    places = {(topic, "broker-a", 0): 1, (topic, "broker-a", 1): 9, **elsewhere}
     lines = _topic(topic, 2), _group("unset", places), *messages
     absent = [
-        f"the offset of consumer group unset in topic {name} at broker-a/{queue} was not set: "
-        "the file has no messages of this queue"
-        for name, queue in ((topic, 1), ("import-none", 0))
+        f"the offset of consumer group unset in topic {topic} was not set at broker-a/1: "
+        "the file has no messages from there",
+        "the offset of consumer group unset in topic import-none was not set at broker-a/0, broker-a/1: "
+        "the file has no messages from there",
     ]
     assert _warnings(shell, _file(file, *lines)) == absent
     assert _offsets(shell, "unset", topic)[0] == 1
@@ -96,7 +98,7 @@ def test_offsets_that_are_not_set_are_printed(shell: Shell, tmp_path: Path) -> N
     assert _warnings(shell, file) == absent
     shell.ok("groups", "reset", "unset", "--topic", topic, "--to", "latest", "--yes")
     present = (
-        f"the offset of consumer group unset in topic {topic} at broker-a/0 was not set: it is 3 already, by the file 1"
+        f"the offset of consumer group unset in topic {topic} was not set at broker-a/0: it is 3 already, by the file 1"
     )
     assert _warnings(shell, file) == [*absent, present]
     assert _offsets(shell, "unset", topic)[0] == 3
