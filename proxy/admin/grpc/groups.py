@@ -250,9 +250,9 @@ async def groups_of(services: AdminServices, topic: str) -> list[str]:
         RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
         {"topic": topic},
     )
-    told = {str(name) for reply in asked.replies.values() for name in load_object(reply.body).get("groupList") or ()}
+    listed = {str(name) for reply in asked.replies.values() for name in load_object(reply.body).get("groupList") or ()}
     online = {group.name for group in await here(services, None) if topic in group.topics}
-    return sorted(told | online)
+    return sorted(listed | online)
 
 
 async def topics_of(services: AdminServices, group: str) -> list[str]:
@@ -260,5 +260,5 @@ async def topics_of(services: AdminServices, group: str) -> list[str]:
     asked = await broker_requests.ask_each(
         services, await services.replica.core.backend.brokers(), RequestCode.QUERY_TOPICS_BY_CONSUMER, {"group": group}
     )
-    told = {str(name) for reply in asked.replies.values() for name in load_object(reply.body).get("topicList") or ()}
-    return sorted(name for name in told if not answers.is_retry(name))
+    listed = {str(name) for reply in asked.replies.values() for name in load_object(reply.body).get("topicList") or ()}
+    return sorted(name for name in listed if not answers.is_retry(name))
