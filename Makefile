@@ -11,7 +11,7 @@ SOAK_SECONDS ?= 1800
 RUN_DIR ?= build/demo
 LISTEN ?= 127.0.0.1:8080
 
-.PHONY: install run test unit check docs screenshots analytics-demo analytics-package protos clients acl-table limits conformance bench bench-publish bench-store \
+.PHONY: install run programs test unit check docs screenshots analytics-demo analytics-package protos clients acl-table limits conformance bench bench-publish bench-store \
 	bench-analytics exactness s3 scale contract crash dashboard faults soak attacks fuzz audit lock clean
 .DEFAULT_GOAL := run
 
@@ -35,8 +35,14 @@ $(VENV)/.runs: pyproject.toml deploy/requirements.lock deploy/build.lock
 run: $(VENV)/.runs
 	$(BIN)/gantry demo --dir $(RUN_DIR) --listen $(LISTEN)
 
+# Programs of other languages for the tests. They are built first and one after the other, since tests wait for them with
+# deadlines.
+programs: install
+	$(PEERS) install-clients java-remoting java-remoting-494 java-grpc go-remoting go-grpc node-grpc python-grpc
+	$(BIN)/python -m tests.tools
+
 # The whole suite.
-test: install
+test: programs
 	$(BIN)/python -m pytest $(PARALLEL)
 
 # Everything that is fast and needs only the Python environment: no Java, Go, Spark, browser or network.

@@ -1,14 +1,11 @@
 """h2spec and grpc-go's interop client: pinned by `go_tools/go.mod`, and built once into a cache."""
 
-import hashlib
-import os
-import subprocess
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.tools import go_programs
+
 _SOURCES = Path(__file__).with_name("go_tools")
-_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gantry-conformance"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +22,4 @@ def install() -> Path:
 
     Builds these versions unless they are in the cache. Raises CalledProcessError.
     """
-    digest = hashlib.sha256(b"".join((_SOURCES / name).read_bytes() for name in ("go.mod", "go.sum")))
-    target = _CACHE / digest.hexdigest()[:12]
-    if not target.exists():
-        _CACHE.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=_CACHE) as name:
-            scratch = Path(name) / "bin"
-            scratch.mkdir()
-            subprocess.run(["go", "build", "-o", f"{scratch}{os.sep}", "tool"], cwd=_SOURCES, check=True)
-            # A concurrent build may have finished first, with the same result.
-            if not target.exists():
-                scratch.rename(target)
-    return target
+    return go_programs.install(_SOURCES, "gantry-conformance")

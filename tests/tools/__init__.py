@@ -3,14 +3,11 @@
 `sources/go.mod` pins them. They are built once, together, into a cache.
 """
 
-import hashlib
-import os
-import subprocess
-import tempfile
 from pathlib import Path
 
+from tests.tools import go_programs
+
 _SOURCES = Path(__file__).with_name("sources")
-_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gantry-tools"
 # With all of its service discoveries, promtool would need several hundred megabytes of cloud SDKs.
 _TAGS = "remove_all_sd"
 
@@ -36,16 +33,4 @@ def install() -> Path:
 
     Raises CalledProcessError.
     """
-    digest = hashlib.sha256(b"".join((_SOURCES / name).read_bytes() for name in ("go.mod", "go.sum")))
-    target = _CACHE / digest.hexdigest()[:12]
-    if not target.exists():
-        _CACHE.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=_CACHE) as name:
-            scratch = Path(name) / "bin"
-            scratch.mkdir()
-            build = ["go", "build", "-tags", _TAGS, "-o", f"{scratch}{os.sep}", "tool"]
-            subprocess.run(build, cwd=_SOURCES, check=True)
-            # Another process may have been faster; both results are the same.
-            if not target.exists():
-                scratch.rename(target)
-    return target
+    return go_programs.install(_SOURCES, "gantry-tools", "-tags", _TAGS)

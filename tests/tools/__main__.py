@@ -1,0 +1,5 @@
+"""`python -m tests.tools` builds the programs."""
+
+from tests import tools
+
+tools.install()
