@@ -2,15 +2,14 @@
 
 import asyncio
 import logging
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 from protocol_negotiation.peer import UNIX_PREFIX
 from protocol_negotiation.tls_client import ClientTlsSource
 from proxy.backends.cluster.broker_probes import CHECK_SECONDS, BrokerProbes
+from proxy.backends.cluster.broker_table import BrokerTable
 from proxy.backends.cluster.heartbeats import KEEPALIVE_SECONDS, Heartbeats
-from proxy.backends.cluster.lookup_limit import LookupBudget, SharedLoad
 from proxy.backends.cluster.membership import Membership
 from proxy.backends.cluster.name_servers import NameServers
 from proxy.backends.cluster.repetition import repeat
@@ -32,18 +31,10 @@ from remoting.errors import ConnectionLost, RemotingError, ServiceUnavailable, U
 from remoting.names import RETRY_PREFIX
 from remoting.requests import REQUESTS, RequestSpec
 from remoting.routes import Replicas, TopicRoute
-from remoting.tasks import isolated, spawn, spawn_quietly
+from remoting.tasks import isolated, spawn_quietly
 from remoting.timeout_wheel import TimeoutWheel
 
 _log = logging.getLogger("gantry.cluster")
-
-# Seconds for which an unknown broker name is not looked up again, and the maximum number of such names.
-_UNKNOWN_SECONDS = 1.0
-_MAX_UNKNOWN = 1_000
-# Refreshes for unknown brokers at once; after them, one per _UNKNOWN_SECONDS.
-_LOOKUP_BURST = 8
-# Seconds between refreshes after brokers were lost.
-_MIN_REFRESH_SECONDS = 0.2
 
 _UNRESPONSIVE = Family(
     "gantry_unresponsive_brokers",
@@ -82,30 +73,20 @@ class ClusterBackend:
             settings.route_idle,
             self._name_servers.topics,
         )
-        self._table: dict[str, Replicas] = {}
+        self._table = BrokerTable(self._name_servers, self._is_live, self._use_brokers)
         self._servers: dict[tuple[str, int, bool], ServerConnection] = {}
         # Behind a Unix socket is one process, an embedded broker with its name server; its routes have its TCP address.
         namesrv = settings.namesrv[0] if settings.namesrv else ""
         self._socket = namesrv if namesrv.startswith(UNIX_PREFIX) else None
         self._membership = Membership(self._new_server, self._addresses, push, signer)
         self.selector = ReplicaSelector(self._loop.time)
-        self._refreshing: asyncio.Task[None] | None = None
-        self._closed = False
         # Names of the brokers that hang, and functions to call with the name of one that begins to.
         self.unresponsive_brokers: frozenset[str] = frozenset()
         self.on_unresponsive: list[Callable[[str], None]] = []
         self._heartbeats = Heartbeats(signer)
         self._probes = BrokerProbes(self._loop.time, self._heartbeats.send)
-        # Refreshes for unknown brokers: a few at once, then one per interval, for which all look-ups wait.
-        self._lookups = LookupBudget(_LOOKUP_BURST, 1 / _UNKNOWN_SECONDS, self._loop.time)
-        self._lookup = SharedLoad(self.refresh_brokers, _UNKNOWN_SECONDS, self._loop.time)
-        # When the table was last loaded after a loss, in seconds, and whether another load is scheduled.
-        self._lost_at = -math.inf
-        self._refresh_scheduled = False
         # Memory of the oneway requests whose brokers are being looked up.
         self._searching_bytes = 0
-        # By broker name, the time in seconds at which no name server listed it.
-        self._unknown: dict[str, float] = {}
 
     # Routes and brokers.
 
@@ -126,7 +107,7 @@ class ClusterBackend:
 
     def close(self) -> None:
         """Close all connections."""
-        self._closed = True
+        self._table.close()
         self._membership.close()
         self._name_servers.close()
         for server in self._servers.values():
@@ -140,7 +121,7 @@ class ClusterBackend:
     @property
     def broker_table(self) -> Mapping[str, Replicas]:
         """The brokers by name, from the name servers' last replies."""
-        return self._table
+        return self._table.brokers
 
     @property
     def denied_by(self) -> Collection[str]:
@@ -164,13 +145,13 @@ class ClusterBackend:
         return await self._routes.get(topic)
 
     async def brokers(self) -> Collection[str]:
-        if not self._table:
+        if not self._table.brokers:
             await self.refresh_brokers()
-        return self._table.keys()
+        return self._table.brokers.keys()
 
     async def clusters(self) -> Mapping[str, str]:
         await self.brokers()
-        return {name: replicas.cluster for name, replicas in self._table.items()}
+        return {name: replicas.cluster for name, replicas in self._table.brokers.items()}
 
     async def forget_topic(self, topic: str) -> None:
         await self._name_servers.delete_topic(topic)
@@ -181,23 +162,16 @@ class ClusterBackend:
 
     async def refresh_brokers(self) -> None:
         """Load the broker table from the name servers; concurrent callers share one load."""
-        await asyncio.shield(self._refreshing or self._start_refresh())
+        await self._table.refresh()
 
-    def _start_refresh(self) -> "asyncio.Task[None]":
-        self._refreshing = spawn(self._load_brokers())
-        self._refreshing.add_done_callback(self._refreshed)
-        return self._refreshing
+    def _is_live(self, replicas: Replicas) -> bool:
+        connected = {address for (address, *_), server in self._servers.items() if server.connection is not None}
+        return not (connected - self._probes.unresponsive).isdisjoint(replicas.addresses.values())
 
-    async def _load_brokers(self) -> None:
-        table = await self._name_servers.brokers()
-        # A restarted name server lists no broker yet: those with an open connection stay in the table if they answer.
-        unlisted = {
-            name: replicas for name, replicas in self._table.items() if name not in table and self._is_live(replicas)
-        }
-        former, self._table = self._table, {**unlisted, **table}
+    def _use_brokers(self, listed: Mapping[str, Replicas], former: Mapping[str, Replicas]) -> None:
         # Another replica may have become the master of a broker.
         self._name_unresponsive()
-        for name, replicas in table.items():
+        for name, replicas in listed.items():
             addresses = former[name].addresses.values() if name in former else ()
             new = set(replicas.addresses.values()).difference(addresses)
             self._membership.register_at_new_addresses(name, new)
@@ -205,15 +179,6 @@ class ClusterBackend:
                 for address in new:
                     # Verify Gantry's credentials before clients depend on them.
                     self._heartbeats.send(self._server_for(address, None, REQUESTS[RequestCode.HEART_BEAT]))
-
-    def _is_live(self, replicas: Replicas) -> bool:
-        connected = {address for (address, *_), server in self._servers.items() if server.connection is not None}
-        return not (connected - self._probes.unresponsive).isdisjoint(replicas.addresses.values())
-
-    def _refreshed(self, task: asyncio.Task[None]) -> None:
-        self._refreshing = None
-        # Callers that wait receive the exception; without one, retrieve it to prevent asyncio's warning.
-        _ = task.cancelled() or task.exception()
 
     async def _refresh(self) -> None:
         await self.refresh_brokers()
@@ -228,7 +193,7 @@ class ClusterBackend:
         if self._signer is not None:
             self._signer.sign_outgoing(channel, command)
         future: Reply = self._loop.create_future()
-        replicas = self._table.get(broker)
+        replicas = self._table.brokers.get(broker)
         if replicas is None:
             spawn_quietly(self._request_unknown(broker, spec, command, timeout, channel, future))
         else:
@@ -238,7 +203,7 @@ class ClusterBackend:
         return future
 
     def oneway(self, broker: str, spec: RequestSpec, command: RemotingCommand, channel: Channel | None) -> None:
-        replicas = self._table.get(broker)
+        replicas = self._table.brokers.get(broker)
         if replicas is None:
             if self._searching_bytes < MAX_ONEWAY_BYTES:
                 self._searching_bytes += command.memory
@@ -298,8 +263,8 @@ class ClusterBackend:
         """Try the next replica after one could not be reached, or was lost during a request that may be repeated."""
         self.selector.diverted["unreachable"] += 1
         self.selector.note_failure(tried[-1])
-        self._refresh_soon()
-        replicas = self._table.get(broker)
+        self._table.refresh_soon()
+        replicas = self._table.brokers.get(broker)
         if replicas is None:
             future.set_exception(ServiceUnavailable(f"no name server lists the broker {broker} any more"))
         else:
@@ -307,7 +272,7 @@ class ClusterBackend:
 
     def _lost(self, command: RemotingCommand, future: Reply) -> None:
         self.selector.diverted["lost"] += 1
-        self._refresh_soon()
+        self._table.refresh_soon()
         spec = REQUESTS.get(command.code)
         broker = command.fields.get(spec.broker, "") if spec is not None else ""
         future.set_exception(
@@ -315,24 +280,6 @@ class ClusterBackend:
                 f"the connection to the broker {broker} was lost during request {command.code}; it may have been served"
             )
         )
-
-    def _refresh_soon(self) -> None:
-        """Refresh the broker table after a broker was lost, at most once per _MIN_REFRESH_SECONDS."""
-        if self._refreshing is not None or self._refresh_scheduled:
-            return
-        now = self._loop.time()
-        delay = self._lost_at + _MIN_REFRESH_SECONDS - now
-        if delay > 0:
-            self._refresh_scheduled = True
-            self._loop.call_later(delay, self._refresh_scheduled_after_loss)
-            return
-        self._lost_at = now
-        self._start_refresh()
-
-    def _refresh_scheduled_after_loss(self) -> None:
-        self._refresh_scheduled = False
-        if not self._closed:
-            self._refresh_soon()
 
     async def _request_unknown(
         self,
@@ -366,16 +313,8 @@ class ClusterBackend:
 
     async def _find(self, broker: str) -> Replicas:
         """Return a broker that was not in the table, after a refresh. Raises ServiceUnavailable."""
-        # A client that repeats requests to a removed broker must not load the name servers.
-        refresh = self._loop.time() - self._unknown.get(broker, -math.inf) >= _UNKNOWN_SECONDS
-        if refresh:
-            await (self.refresh_brokers() if self._lookups.take() else self._lookup.next())
-        replicas = self._table.get(broker)
+        replicas = await self._table.find(broker)
         if replicas is None:
-            if refresh:
-                if len(self._unknown) >= _MAX_UNKNOWN:
-                    self._unknown.clear()
-                self._unknown[broker] = self._loop.time()
             self.selector.diverted["unknown_broker"] += 1
             raise ServiceUnavailable(f"no name server lists a broker {broker}")
         return replicas
@@ -387,7 +326,7 @@ class ClusterBackend:
     # Membership.
 
     def has_broker(self, broker: str) -> bool:
-        return broker in self._table
+        return broker in self._table.brokers
 
     async def register(self, channel: Channel, groups: Groups, brokers: Collection[str]) -> None:
         await self._membership.register(channel, groups, brokers)
@@ -437,7 +376,7 @@ class ClusterBackend:
         metrics.gauge("gantry_routes", "Topics in the route cache.", lambda: len(self._routes))
 
     def _addresses(self, broker: str) -> Iterable[str]:
-        replicas = self._table.get(broker)
+        replicas = self._table.brokers.get(broker)
         return () if replicas is None else replicas.addresses.values()
 
     def _server_for(self, address: str, channel: Channel | None, spec: RequestSpec) -> ServerConnection:
@@ -472,7 +411,7 @@ class ClusterBackend:
 
     def _close_unlisted_servers(self) -> None:
         """Close connections without in-flight requests to addresses that no name server lists any more."""
-        listed = {address for replicas in self._table.values() for address in replicas.addresses.values()}
+        listed = {address for replicas in self._table.brokers.values() for address in replicas.addresses.values()}
         self.selector.keep_failures(listed)
         self._heartbeats.keep_addresses(listed)
         for key in [key for key in self._servers if key[0] not in listed]:
@@ -492,7 +431,7 @@ class ClusterBackend:
         """Set the names of the brokers that hang: those whose present master does."""
         addresses, former = self._probes.unresponsive, self.unresponsive_brokers
         self.unresponsive_brokers = frozenset(
-            name for name, replicas in self._table.items() if not addresses.isdisjoint(replicas.masters)
+            name for name, replicas in self._table.brokers.items() if not addresses.isdisjoint(replicas.masters)
         )
         for name in self.unresponsive_brokers - former:
             for listener in self.on_unresponsive:

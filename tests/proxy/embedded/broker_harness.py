@@ -188,6 +188,11 @@ class BrokerHarness:
         """Send an ACK_MESSAGE; return its response."""
         return self.ask(RequestCode.ACK_MESSAGE, self.handle_fields(topic, popped, group))
 
+    def change(self, topic: str, popped: PoppedMessage, milliseconds: int) -> dict[str, str]:
+        """Send a CHANGE_MESSAGE_INVISIBLETIME; return the response's fields."""
+        fields = self.handle_fields(topic, popped, invisibleTime=milliseconds)
+        return self.get(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields).fields
+
     def join(
         self,
         consumers: Mapping[str, Iterable[str]] | None = None,

@@ -1,4 +1,4 @@
-"""POP: invisible time, acknowledgement, redelivery, long polls, FIFO order, restarts."""
+"""POP: invisible time, acknowledgement, redelivery, long polls, restarts."""
 
 from dataclasses import replace
 
@@ -9,17 +9,11 @@ from proxy.embedded.store import Corrupt
 from remoting import pop_offset_info, properties
 from remoting.batch_ack import BatchAckBody, batch_acks
 from remoting.codes import RequestCode, ResponseCode
-from remoting.pop import PoppedMessage
 from remoting.pop_offset_info import Retry
 from tests.proxy.embedded.broker_harness import BrokerHarness, texts
 from tests.proxy.fakes import FakeChannel
 
 pytestmark = pytest.mark.anyio
-
-
-def _change(harness: BrokerHarness, popped: PoppedMessage, milliseconds: int, topic: str = "t") -> dict[str, str]:
-    fields = harness.handle_fields(topic, popped, invisibleTime=milliseconds)
-    return harness.get(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields).fields
 
 
 async def test_popped_messages_are_redelivered_after_their_invisible_time(harness: BrokerHarness) -> None:
@@ -113,7 +107,7 @@ async def test_change_invisible_time_redelivers_at_the_new_time(harness: BrokerH
     harness.send("t", b"x")
     [popped] = harness.pop("t")
     harness.pass_time(5000)
-    fields = _change(harness, popped, 20_000)
+    fields = harness.change("t", popped, 20_000)
     handle = popped.extra_info.changed(fields)
     assert (handle.pop_time, handle.invisible_time) == (harness.now, 20_000)
     # The previous handle has expired.
@@ -129,7 +123,7 @@ async def test_the_invisible_time_is_changed_in_the_millisecond_of_the_pop(harne
     harness.topic("t")
     harness.send("t", b"x")
     [popped] = harness.pop("t")
-    handle = popped.extra_info.changed(_change(harness, popped, 20_000))
+    handle = popped.extra_info.changed(harness.change("t", popped, 20_000))
     assert (handle.pop_time, handle.invisible_time) == (harness.now + 1, 20_000)
     harness.ack("t", popped)
     harness.pass_time(20_000)
@@ -142,8 +136,8 @@ async def test_changes_within_a_millisecond_do_not_bring_an_expired_handle_back(
     harness.topic("t")
     harness.send("t", b"x")
     [popped] = harness.pop("t")
-    second = replace(popped, extra_info=popped.extra_info.changed(_change(harness, popped, 20_000)))
-    third = replace(second, extra_info=second.extra_info.changed(_change(harness, second, 20_000)))
+    second = replace(popped, extra_info=popped.extra_info.changed(harness.change("t", popped, 20_000)))
+    third = replace(second, extra_info=second.extra_info.changed(harness.change("t", second, 20_000)))
     assert len({one.extra_info.pop_time for one in (popped, second, third)}) == 3
     harness.ack("t", popped)
     harness.ack("t", second)
@@ -156,7 +150,7 @@ async def test_a_late_change_of_the_invisible_time_redelivers_nothing(harness: B
     harness.send("t", b"x")
     [popped] = harness.pop("t")
     harness.ack("t", popped)
-    _change(harness, popped, 1000)
+    harness.change("t", popped, 1000)
     harness.pass_time(60_000, step=1000)
     assert harness.pop("t") == []
 
@@ -215,7 +209,7 @@ async def test_a_restart_neither_loses_nor_duplicates_messages(harness: BrokerHa
         harness.send("t", b"%d" % number)
     popped = harness.pop("t", maxMsgNums=4)
     harness.ack("t", popped[0])
-    changed = popped[2].extra_info.changed(_change(harness, popped[2], 30_000))
+    changed = popped[2].extra_info.changed(harness.change("t", popped[2], 30_000))
     harness.restart()
     assert texts(harness.pop("t")) == [b"4", b"5"]
     harness.ack("t", popped[1])
@@ -227,21 +221,6 @@ async def test_a_restart_neither_loses_nor_duplicates_messages(harness: BrokerHa
     harness.pass_time(1)
     assert changed.queue_offset == 2
     assert texts(harness.pop("t")) == [b"2"]
-
-
-async def test_a_full_disk_delivers_no_message(harness: BrokerHarness) -> None:
-    harness.topic("t")
-    harness.send("t", b"x")
-    harness.pop("t", "other")
-    harness.broker.groups.find("g")
-    harness.store.full = True
-    reply = harness.ask(RequestCode.POP_MESSAGE, harness.pop_fields("t"))
-    assert reply.code == ResponseCode.SERVICE_NOT_AVAILABLE
-    harness.pass_time(10_000)
-    harness.store.full = False
-    assert texts(harness.pop("t")) == [b"x"]
-    harness.pass_time(2000)
-    assert texts(harness.pop("t", "other")) == [b"x"]
 
 
 # Long polls.
@@ -345,85 +324,7 @@ async def test_a_waiting_pop_skips_many_messages_that_do_not_match(harness: Brok
     assert texts(harness.popped(await waiting, "t")) == [b"+"]
 
 
-# FIFO order.
-
-
-async def test_a_fifo_queue_is_locked_until_all_messages_are_acknowledged(harness: BrokerHarness) -> None:
-    harness.topic("t", queues=2)
-    for number in range(4):
-        harness.send("t", b"%d" % number, queue=0)
-    harness.send("t", b"other", queue=1)
-    popped = harness.pop("t", order=True, queueId=0, maxMsgNums=2)
-    assert texts(popped) == [b"0", b"1"]
-    assert all(one.extra_info.is_order for one in popped)
-    assert harness.pop("t", order=True, queueId=0) == []
-    assert texts(harness.pop("t", order=True)) == [b"other"]
-    harness.ack("t", popped[0])
-    assert harness.pop("t", order=True, queueId=0) == []
-    waiting = harness.begin(RequestCode.POP_MESSAGE, harness.pop_fields("t", order=True, queueId=0, pollTime=5000))
-    harness.ack("t", popped[1])
-    assert texts(harness.popped(waiting.result(), "t")) == [b"2", b"3"]
-
-
-async def test_an_unacknowledged_fifo_message_is_redelivered_and_counted(harness: BrokerHarness) -> None:
-    harness.topic("t")
-    for number in range(3):
-        harness.send("t", b"%d" % number)
-    popped = harness.pop("t", order=True)
-    harness.ack("t", popped[0])
-    harness.restart()
-    assert harness.pop("t", order=True) == []
-    waiting = harness.begin(RequestCode.POP_MESSAGE, harness.pop_fields("t", order=True, pollTime=30_000))
-    harness.pass_time(10_000)
-    reply = waiting.result()
-    again = harness.popped(reply, "t")
-    assert (texts(again), [one.reconsume_times for one in again]) == ([b"1", b"2"], [1, 1])
-    assert pop_offset_info.parse_order_count_info(reply.fields["orderCountInfo"]) == {
-        (Retry.NORMAL, 0, 1): 1,
-        (Retry.NORMAL, 0, 2): 1,
-        (Retry.NORMAL, 0, None): 1,
-    }
-    # An old handle has no effect, an unknown message is rejected.
-    harness.ack("t", popped[1])
-    assert harness.pop("t", order=True) == []
-    wrong = harness.handle_fields("t", again[0], offset=3)
-    assert harness.ask(RequestCode.ACK_MESSAGE, wrong).code == ResponseCode.MESSAGE_ILLEGAL
-    harness.pass_time(10_000)
-    assert [one.reconsume_times for one in harness.pop("t", order=True)] == [2, 2]
-
-
-async def test_a_retried_attempt_gets_the_same_messages(harness: BrokerHarness) -> None:
-    harness.topic("t")
-    harness.send("t", b"x")
-    first = harness.pop("t", order=True, attemptId="a")
-    assert harness.pop("t", order=True, attemptId="b") == []
-    again = harness.pop("t", order=True, attemptId="a")
-    assert (texts(again), again[0].reconsume_times) == (texts(first), 0)
-
-
-async def test_change_invisible_time_postpones_a_fifo_message(harness: BrokerHarness) -> None:
-    harness.topic("t")
-    harness.send("t", b"x")
-    [popped] = harness.pop("t", order=True)
-    harness.pass_time(1000)
-    fields = _change(harness, popped, 2000)
-    assert (fields["popTime"], fields["invisibleTime"]) == (str(popped.extra_info.pop_time), "3000")
-    waiting = harness.begin(RequestCode.POP_MESSAGE, harness.pop_fields("t", order=True, pollTime=30_000))
-    harness.pass_time(1900)
-    assert not waiting.done()
-    harness.pass_time(100)
-    assert texts(harness.popped(waiting.result(), "t")) == [b"x"]
-
-
-async def test_a_reset_unlocks_a_fifo_queue(harness: BrokerHarness) -> None:
-    harness.topic("t")
-    for number in range(3):
-        harness.send("t", b"%d" % number)
-        harness.now += 1000
-    harness.pop("t", order=True, invisibleTime=1_000_000)
-    waiting = harness.begin(RequestCode.POP_MESSAGE, harness.pop_fields("t", order=True, pollTime=30_000))
-    harness.get(222, {"topic": "t", "group": "g", "timestamp": harness.now - 2000, "isForce": True})
-    assert texts(harness.popped(waiting.result(), "t")) == [b"1", b"2"]
+# Changes of topics, and repeated changes.
 
 
 async def test_messages_of_a_deleted_topic_are_not_redelivered(harness: BrokerHarness) -> None:
@@ -477,35 +378,6 @@ async def test_times_of_messages_whose_visibility_changes_often_are_not_kept(
     assert texts(harness.pop("t", order=str(order).lower())) == [b"x"]
 
 
-async def test_a_full_disk_changes_no_invisible_duration(harness: BrokerHarness) -> None:
-    """The store fails at the end of the transaction, as when its log cannot be extended."""
-    harness.topic("t")
-    harness.send("t", b"x")
-    [popped] = harness.pop("t")
-    harness.store.full = True
-    fields = harness.handle_fields("t", popped, invisibleTime=20_000)
-    assert harness.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields).code == ResponseCode.SERVICE_NOT_AVAILABLE
-    assert harness.ack("t", popped).code == ResponseCode.SERVICE_NOT_AVAILABLE
-    harness.store.full = False
-    harness.pass_time(10_000)
-    assert texts(harness.pop("t")) == [b"x"]
-
-
-async def test_a_full_disk_deletes_no_topic_and_no_group(harness: BrokerHarness) -> None:
-    harness.topic("t")
-    harness.get(200, {}, b'{"groupName":"g"}')
-    harness.send("t", b"x")
-    harness.pop("t")
-    harness.store.full = True
-    for code, fields in ((215, {"topic": "t"}), (207, {"groupName": "g", "cleanOffset": "true"})):
-        assert harness.ask(code, fields).code == ResponseCode.SERVICE_NOT_AVAILABLE
-    harness.store.full = False
-    assert harness.broker.offsets.get("t", "g", 0) == 1
-    assert "g" in [group.name for group in harness.broker.groups]
-    harness.pass_time(10_000)
-    assert texts(harness.pop("t")) == [b"x"]
-
-
 async def test_messages_of_a_deleted_topics_successor_are_delivered_once(harness: BrokerHarness) -> None:
     harness.topic("t")
     harness.send("t", b"x")
@@ -553,20 +425,6 @@ async def test_a_message_without_room_for_a_receipt_handle_becomes_a_dead_letter
     assert dead == [("remoting", "g", "t")]
     [letter] = harness.stored("%DLQ%g")
     assert (letter.body, letter.get("A")) == (b"large", "x" * 32_600)
-
-
-async def test_a_late_acknowledgement_does_not_undo_a_reset(harness: BrokerHarness) -> None:
-    harness.topic("t")
-    for number in range(3):
-        harness.send("t", b"%d" % number)
-        harness.now += 1000
-    popped = harness.pop("t", order=True, queueId=0)
-    harness.get(222, {"topic": "t", "group": "g", "timestamp": harness.now - 2000, "isForce": True})
-    # This pop takes the reset, but no message.
-    assert harness.pop("t", order=True, maxMsgNums=0) == []
-    for one in popped:
-        harness.ack("t", one)
-    assert texts(harness.pop("t", order=True, queueId=0)) == [b"1", b"2"]
 
 
 async def test_vain_wakeups_of_a_waiting_pop_take_no_memory(harness: BrokerHarness) -> None:

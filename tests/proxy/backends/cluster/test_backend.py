@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from proxy.backends.cluster import backend as backends
+from proxy.backends.cluster import broker_table
 from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
@@ -91,7 +91,7 @@ async def test_unlisted_broker_is_looked_up_at_most_once_a_second(cluster: Clust
 
     async def after(seconds: float) -> int:
         """Return the name server's request count after a request that comes `seconds` later."""
-        backend._unknown = {name: since - seconds for name, since in backend._unknown.items()}
+        backend._table._unknown = {name: since - seconds for name, since in backend._table._unknown.items()}
         with pytest.raises(ServiceUnavailable, match="no name server lists a broker broker-a"):
             await ask(backend, SEND)
         return len(cluster.names[0].received) - asked
@@ -100,17 +100,17 @@ async def test_unlisted_broker_is_looked_up_at_most_once_a_second(cluster: Clust
     # Repeated requests do not postpone the next look-up.
     assert [await after(0.4) for _ in range(6)] == [1, 1, 2, 2, 2, 3]
     await cluster.broker("broker-a")
-    backend._unknown.clear()
+    backend._table._unknown.clear()
     assert await by(ask(backend, SEND)) == "broker-a/0"
 
 
 async def test_number_of_noted_unlisted_brokers_is_limited(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backends, "_MAX_UNKNOWN", 3)
+    monkeypatch.setattr(broker_table, "_MAX_UNKNOWN", 3)
     backend = await cluster.backend()
     for number in range(10):
         with pytest.raises(ServiceUnavailable):
             await backend.request(f"broker-{number}", REQUESTS[SEND], complete(REQUESTS[SEND]), 10.0, None)
-        assert len(backend._unknown) <= 3
+        assert len(backend._table._unknown) <= 3
 
 
 async def test_request_to_a_new_broker_refreshes_the_table(cluster: Cluster) -> None:
