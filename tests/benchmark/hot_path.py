@@ -67,7 +67,7 @@ async def _measure(width: int, seconds: float, profile: bool) -> tuple[float, fl
     """Return CPU time per request in µs: in all, and of the fakes."""
     app = App(load(None, {"cluster": {"namesrv": "127.0.0.1:9876"}, "listen": ":0"}))
     assert isinstance(app.backend, ClusterBackend)
-    app.backend._table = {"broker-a": Replicas("broker-a", "c", {0: _BROKER})}
+    app.backend._table.brokers = {"broker-a": Replicas("broker-a", "c", {0: _BROKER})}
     done = asyncio.Event()
     left = 0
 

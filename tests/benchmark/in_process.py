@@ -138,7 +138,7 @@ class Operation:
         backend, now = app.backend, asyncio.get_running_loop().time()
         assert isinstance(backend, ClusterBackend)
         replicas = Replicas(BROKER, "c", {0: _ADDRESS})
-        backend._table = {BROKER: replicas}
+        backend._table.brokers = {BROKER: replicas}
         queues = {"brokerName": BROKER, "perm": 6, "readQueueNums": 8, "writeQueueNums": 8, "topicSysFlag": 0}
         data = {"brokerDatas": [{"brokerName": BROKER, "brokerAddrs": {0: _ADDRESS}}], "queueDatas": [queues]}
         route = TopicRoute(TOPIC, data, (BROKER,))
