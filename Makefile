@@ -37,12 +37,13 @@ run: $(VENV)/.runs
 
 # Programs of other languages for the tests. They are built first and one after the other, since tests wait for them with
 # deadlines.
-programs: install
-	$(PEERS) install-clients java-remoting java-remoting-494 java-grpc go-remoting go-grpc node-grpc python-grpc
-	$(BIN)/python -m tests.tools
+programs:
+	$(PEERS) install-clients java-remoting java-remoting-494 java-grpc go-remoting go-grpc node-grpc python-grpc >/dev/null
+	$(PYTHON) -m tests.tools
 
-# The whole suite.
-test: programs
+# The whole suite. pip uses one processor, so that programs are built meanwhile.
+test:
+	$(MAKE) --no-print-directory --jobs=2 install programs
 	$(BIN)/python -m pytest $(PARALLEL)
 
 # Everything that is fast and needs only the Python environment: no Java, Go, Spark, browser or network.
