@@ -11,7 +11,7 @@ from protocol_negotiation.tls import TlsError, server_context
 from proxy.operations.failures import Failure, FailureKind, OperationFailed
 from proxy.operations.replica import Replica
 from proxy.operations.values import Comparable, Reply
-from proxy.settings.loading import ConfigError, Sources, check_backend
+from proxy.settings.loading import ConfigError, Sources, check_access, check_backend
 from proxy.settings.masking import flat, mask
 from proxy.settings.model import Settings
 from proxy.settings.tls import TlsSettings
@@ -141,10 +141,12 @@ class Configuration:
         old, new = dict(flat(self._replica.settings)), dict(flat(changed_settings))
         changed = [key for key in new if new[key] != old.get(key)]
         applicable = [key for key in changed if self._may_change(key)]
+        effective = _with(self._replica.settings, changed_settings, applicable)
         if any(key.startswith("tls.") for key in applicable):
-            await _check_certificates(_with(self._replica.settings, changed_settings, applicable))
+            await _check_certificates(effective)
+            _check_access(effective)
         if applicable and not dry_run:
-            await self._apply(changed_settings, applicable)
+            await self._apply(effective, applicable)
             self._origins = {**self._origins, **{key: origins.get(key, "default") for key in applicable}}
         effect: Literal["applied", "would apply"] = "would apply" if dry_run else "applied"
         return [
@@ -158,8 +160,7 @@ class Configuration:
             for key in changed
         ]
 
-    async def _apply(self, changed: Settings, keys: list[str]) -> None:
-        settings = _with(self._replica.settings, changed, keys)
+    async def _apply(self, settings: Settings, keys: list[str]) -> None:
         self._replica.apply(settings)
         await self._replica.refresh_certificates()
         _log.info("settings changed: %s", ", ".join(keys))
@@ -190,6 +191,17 @@ async def _check_certificates(settings: Settings) -> None:
         await anyio.to_thread.run_sync(server_context, files)
     except TlsError as error:
         raise InvalidConfiguration([f"tls: {error}"]) from None
+
+
+def _check_access(settings: Settings) -> None:
+    """Raise InvalidConfiguration if the listeners would be without authentication until a restart."""
+    try:
+        # Client certificates change at once, users only at a restart.
+        check_access(settings)
+    except ConfigError as error:
+        raise InvalidConfiguration(
+            [f"tls.client_auth: until a restart it authenticates the clients: {error}"]
+        ) from None
 
 
 def _origin(origins: Mapping[str, str], key: str) -> Origin:

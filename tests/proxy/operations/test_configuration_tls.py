@@ -3,7 +3,9 @@ from pathlib import Path
 
 import pytest
 
+from protocol_negotiation.tls import ClientAuth, TlsMode
 from proxy.operations.configuration import Configuration, InvalidConfiguration
+from proxy.settings.listen import ListenSettings
 from proxy.settings.loading import Sources
 from proxy.tools.cert.authority import Authority
 from tests.proxy.replica import running
@@ -63,3 +65,30 @@ async def test_algorithms_and_client_certificates_change_without_a_restart(
     with pytest.raises(InvalidConfiguration) as caught:
         await changed.reload(dry_run=False)
     assert "OpenSSL knows no cipher in 'NONSENSE'" in caught.value.complaints[0]
+
+
+async def test_change_that_leaves_listeners_without_authentication_until_a_restart_is_refused(
+    configuration: tuple[Configuration, Path, str],
+) -> None:
+    """Client certificates change at once, the users that replace them need a restart."""
+    changed, file, content = configuration
+    replica = changed._replica
+    tls = {"mode": TlsMode.ENFORCING, "client_auth": ClientAuth.REQUIRED}
+    replica.settings = replica.settings.model_copy(
+        update={
+            "listen": [ListenSettings(address=":8080")],
+            "tls": replica.settings.tls.model_copy(update=tls),
+        }
+    )
+    before = replica.settings
+    open_content = content.replace("127.0.0.1:0", ":8080") + "\nmode = 'enforcing'\nsession_tickets = 'off'"
+    users = "\n[auth]\nusers = 'users.toml'"
+    for dry_run in (True, False):
+        file.write_text(f"{open_content}\nclient_auth = 'none'{users}")
+        with pytest.raises(InvalidConfiguration) as caught:
+            await changed.reload(dry_run=dry_run)
+        assert "until a restart it authenticates the clients: :8080: " in caught.value.complaints[0]
+        assert replica.settings is before
+    file.write_text(f"{open_content}\nclient_auth = 'required'{users}")
+    effects = {change.key: change.effect for change in await changed.reload(dry_run=False)}
+    assert effects == {"auth.users": "needs a restart", "tls.session_tickets": "applied"}
