@@ -113,11 +113,13 @@ def check_access(settings: Settings) -> None:
 
     Only the setting `auth.anonymous` permits listeners without authentication there.
     """
-    if settings.auth.enabled or settings.auth.anonymous == "allow" or settings.tls.authenticates:
+    if settings.auth.enabled or settings.auth.anonymous == "allow":
         return
-    addresses = [item.address for item in settings.listen]
-    if settings.embedded.directory is not None and settings.embedded.listen is not None:
-        addresses.append(settings.embedded.listen)
+    # Listeners in plain text take no certificate.
+    addresses = [item.address for item in settings.listen if not (item.tls and settings.tls.authenticates)]
+    broker = settings.embedded
+    if broker.directory is not None and broker.listen is not None and not settings.tls.authenticates:
+        addresses.append(broker.listen)
     exposed = [address for address in addresses if not HostPort.parse(address).is_local]
     if exposed:
         raise ConfigError(

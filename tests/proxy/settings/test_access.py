@@ -7,6 +7,7 @@ import pytest
 from proxy.settings.loading import ConfigError, check_access, load
 
 CERTIFICATE = {"certificate": "c", "key": "k", "client_ca": "a"}
+REQUIRED = {"mode": "enforcing", "client_auth": "required", **CERTIFICATE}
 
 
 @pytest.mark.parametrize(
@@ -16,7 +17,10 @@ CERTIFICATE = {"certificate": "c", "key": "k", "client_ca": "a"}
         {"auth": {"anonymous": "allow"}},
         {"auth": {"users": "users.toml"}},
         {"auth": {"plain_acl": "plain_acl.yml"}},
-        {"tls": {"mode": "enforcing", "client_auth": "required", **CERTIFICATE}},
+        {"tls": REQUIRED},
+        {"tls": REQUIRED, "listen": [{"address": ":1"}, {"address": "127.0.0.1:2", "tls": False}]},
+        {"tls": REQUIRED, "embedded": {"directory": "d", "listen": ":9876"}},
+        {"auth": {"users": "users.toml"}, "listen": [{"address": ":1", "tls": False}]},
     ],
 )
 def test_permitted(settings: dict[str, Any]) -> None:
@@ -30,6 +34,7 @@ def test_permitted(settings: dict[str, Any]) -> None:
         ({"listen": "127.0.0.1:1;0.0.0.0:2"}, "0.0.0.0:2"),
         ({"listen": "gantry.example.com:1"}, "gantry.example.com:1"),
         ({"tls": {"mode": "permissive", "client_auth": "optional", **CERTIFICATE}}, ":8080"),
+        ({"tls": REQUIRED, "listen": [{"address": ":1"}, {"address": ":2", "tls": False}]}, ":2"),
         ({"listen": "127.0.0.1:1", "embedded": {"directory": "d", "listen": ":9876"}}, ":9876"),
     ],
 )
