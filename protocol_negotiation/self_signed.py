@@ -5,8 +5,10 @@ the Java and Go gRPC clients.
 """
 
 import datetime
+import os
 import ssl
 import tempfile
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from protocol_negotiation.tls import TlsFiles, TlsOptions, server_context
 from protocol_negotiation.tls_files import ContextSource
 
 _NAME = "Gantry self-signed"
+_PRIVATE = 0o600
 # Longer than any process runs; clients that check the end of validity refuse the certificate anyway.
 _VALIDITY = datetime.timedelta(days=3650)
 # Validity begins earlier, for clients with a slow clock.
@@ -39,14 +42,43 @@ class SelfSignedSource(ContextSource[SelfSigned]):
 
     def create(self, files: SelfSigned) -> ssl.SSLContext:
         """Return a context with a new certificate. Raises TlsError."""
-        chain, key = _make_certificate()
-        # The ssl module loads certificates from files only; the directory is private.
-        with tempfile.TemporaryDirectory(prefix="gantry-tls-") as directory:
-            paths = Path(directory, "server.pem"), Path(directory, "server.key")
-            for path, content in zip(paths, (chain, key), strict=True):
-                path.touch(mode=0o600)
-                path.write_bytes(content)
-            return server_context(TlsFiles(*paths, options=files.options))
+        # The ssl module loads certificates from files only.
+        with ExitStack() as stack:
+            chain, key = _make_certificate()
+            certificate_file, key_file = _memory_files(stack, chain, key) or _disk_files(stack, chain, key)
+            return server_context(TlsFiles(certificate_file, key_file, options=files.options))
+
+
+def _memory_files(stack: ExitStack, *contents: bytes) -> list[Path]:
+    """Return files in memory, until the stack closes; none if the system has no such files.
+
+    The root file system of a container may be read-only, without a directory for temporary files.
+    """
+    try:
+        return [_memory_file(stack, content) for content in contents]
+    except (AttributeError, OSError):
+        # Linux only, and /proc may be missing or hidden.
+        return []
+
+
+def _memory_file(stack: ExitStack, content: bytes) -> Path:
+    descriptor = os.memfd_create("gantry-tls")
+    stack.callback(os.close, descriptor)
+    # Before the content: the initial mode is 0777.
+    os.fchmod(descriptor, _PRIVATE)
+    path = Path(f"/proc/self/fd/{descriptor}")
+    path.write_bytes(content)
+    return path
+
+
+def _disk_files(stack: ExitStack, *contents: bytes) -> list[Path]:
+    """Return files in a private temporary directory, until the stack closes. Raises OSError."""
+    directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="gantry-tls-"))
+    paths = [Path(directory, str(number)) for number in range(len(contents))]
+    for path, content in zip(paths, contents, strict=True):
+        path.touch(mode=_PRIVATE)
+        path.write_bytes(content)
+    return paths
 
 
 def _make_certificate() -> tuple[bytes, bytes]:

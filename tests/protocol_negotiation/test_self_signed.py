@@ -1,11 +1,13 @@
+import os
 import ssl
 import tempfile
 from pathlib import Path
 
 import pytest
 
+from protocol_negotiation import self_signed
 from protocol_negotiation.self_signed import SelfSigned, SelfSignedSource
-from protocol_negotiation.tls import MinimumVersion, TlsOptions
+from protocol_negotiation.tls import MinimumVersion, TlsFiles, TlsOptions, server_context
 from protocol_negotiation.tls_files import Refresh
 from protocol_negotiation.tls_peer import negotiated_tls
 from tests.protocol_negotiation.test_tls import handshake
@@ -46,6 +48,43 @@ def test_each_certificate_has_another_key_and_leaves_no_file(tmp_path: Path, mon
         handshake(source.context, unverifying_client())[1].getpeercert(binary_form=True) for source in sources
     )
     assert first != second
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def modes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The permissions of the files that contexts are created from."""
+    found: list[int] = []
+
+    def create(files: TlsFiles) -> ssl.SSLContext:
+        found.extend(path.stat().st_mode & 0o777 for path in files.paths)
+        return server_context(files)
+
+    monkeypatch.setattr(self_signed, "server_context", create)
+    return found
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="files in memory are a part of Linux")
+def test_no_directory_for_temporary_files_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, modes: list[int]
+) -> None:
+    """The root file system of a container may be read-only."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    opened = os.listdir("/proc/self/fd")
+    source = SelfSignedSource(SelfSigned(TlsOptions(ticket_secret=bytes(32))))
+    assert os.listdir("/proc/self/fd") == opened
+    handshake(source.context, unverifying_client())
+    assert modes == [0o600, 0o600]
+
+
+def test_system_without_files_in_memory_has_private_ones_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, modes: list[int]
+) -> None:
+    monkeypatch.delattr(os, "memfd_create", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    source = SelfSignedSource(SelfSigned(TlsOptions()))
+    handshake(source.context, unverifying_client())
+    assert modes == [0o600, 0o600]
     assert list(tmp_path.iterdir()) == []
 
 
