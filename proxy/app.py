@@ -462,6 +462,11 @@ class App:
         """Why the embedded broker of this process stores no messages; None if it does, or without one."""
         return None if self._node is None else self._node.storage_problem
 
+    @property
+    def storage_failure(self) -> str | None:
+        """Why the embedded broker of this process stores nothing until a restart; None if it does, or without one."""
+        return None if self._node is None else self._node.storage_failure
+
     def start_drain(self) -> None:
         """Ask clients to reconnect elsewhere, as at shutdown; requests are still served."""
         self.core.drain.start()

@@ -77,10 +77,15 @@ class Node:
     @property
     def storage_problem(self) -> str | None:
         """Why no messages are stored; None if they are."""
-        store = self.store
-        if store.failed is not None:
-            return f"the embedded broker's store: {store.failed}"
-        return "the embedded broker's disk is full: sends are refused until there is room" if store.full else None
+        if self.storage_failure is not None:
+            return self.storage_failure
+        return "the embedded broker's disk is full: sends are refused until there is room" if self.store.full else None
+
+    @property
+    def storage_failure(self) -> str | None:
+        """Why nothing is stored until a restart; None if that is not so."""
+        failed = self.store.failed
+        return None if failed is None else f"the embedded broker's store: {failed}"
 
     def watch(self, metrics: Metrics) -> None:
         """Register the broker's metrics."""
@@ -101,6 +106,11 @@ class Node:
         )
         metrics.gauge(
             "gantry_embedded_full", "1 while the disk is full and sends are rejected, else 0.", lambda: int(store.full)
+        )
+        metrics.gauge(
+            "gantry_embedded_failed",
+            "1 after a failed write or sync, when nothing is stored until a restart, else 0.",
+            lambda: int(store.failed is not None),
         )
         metrics.gauge("gantry_embedded_corrupt", "Corrupt records found in the log.", lambda: store.corrupt)
         metrics.counter(

@@ -59,21 +59,25 @@ class Report:
 
 
 RunChecks = Callable[[], Sequence[Check]]
-_ALIVE = Report("pass", ())
 PATHS = ("/healthz", "/readyz", "/livez")
 
 
 class Health:
-    """Reports from the checks of `run_checks`. `forced`: the operator's reason for failing health, or None."""
+    """Reports from the checks of `run_checks`. `forced`: the operator's reason for failing health, or None.
 
-    def __init__(self, run_checks: RunChecks) -> None:
+    find_lasting: returns the failures that end only with a restart, for `/livez`.
+    """
+
+    def __init__(self, run_checks: RunChecks, find_lasting: RunChecks = tuple) -> None:
         self._run_checks = run_checks
+        self._find_lasting = find_lasting
         self.forced: str | None = None
 
     def report(self, path: str) -> Report:
         """Return the report of one of `PATHS`."""
         if path == "/livez":
-            return _ALIVE
+            failures = self._find_lasting()
+            return Report(_worst(failures), tuple(failures))
         checks = [*self._run_checks(), self._forced()]
         if path == "/healthz":
             checks = [check for check in checks if check.aspect is not Aspect.DRAIN]

@@ -16,6 +16,12 @@ def look(replica: Replica) -> list[Check]:
     return [_listeners(replica), *behind, _memory(replica), _certificates(replica), _users(replica), _drain(replica)]
 
 
+def find_lasting(replica: Replica) -> list[Check]:
+    """Return the failures that end only with a restart of the process."""
+    failure = replica.storage_failure
+    return [] if failure is None else [Check(Aspect.BACKEND, "fail", failure)]
+
+
 def _listeners(replica: Replica) -> Check:
     closed = replica.closed_listeners
     # During shutdown listeners are closed, which the drain check reports.

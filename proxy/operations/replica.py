@@ -48,6 +48,10 @@ class Replica(Protocol):
     def storage_problem(self) -> str | None:
         """Why the embedded broker of this process stores no messages; None if it does, or without one."""
 
+    @property
+    def storage_failure(self) -> str | None:
+        """Why the embedded broker of this process stores nothing until a restart; None if it does, or without one."""
+
     def start_drain(self) -> None:
         """Ask clients to reconnect elsewhere; requests are still served."""
 

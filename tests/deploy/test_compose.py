@@ -47,6 +47,7 @@ def test_replicas_are_alike_and_confined(project: dict[str, Any]) -> None:
     assert one.pop("hostname") != two.pop("hostname")
     assert one == two
     assert one["read_only"]
+    assert one["tmpfs"] == ["/tmp"]
     assert one["cap_drop"] == ["ALL"]
     assert Path(one["build"]["context"], one["build"]["dockerfile"]) == DEPLOY / "Containerfile"
 

@@ -8,8 +8,9 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from proxy.auth.sources.files import FORBIDDEN_MODE
 from proxy.core.health import PATHS
-from tests.deploy.files import DEPLOY, drain_seconds, run, settings
+from tests.deploy.files import DEPLOY, ROOT, drain_seconds, run, settings
 from tests.tools import kustomize
 
 # The first test that needs the tools builds them.
@@ -107,7 +108,30 @@ def test_ports_are_those_of_the_configuration(manifests: dict[str, Any], contain
 def test_configuration_is_mounted(manifests: dict[str, Any], pod: dict[str, Any]) -> None:
     config = manifests["ConfigMap"]
     assert config["data"]["gantry.toml"] == (DEPLOY / "kubernetes" / "gantry.toml").read_text()
-    assert [volume["configMap"]["name"] for volume in pod["volumes"]] == [config["metadata"]["name"]]
+    names = [volume["configMap"]["name"] for volume in pod["volumes"] if "configMap" in volume]
+    assert names == [config["metadata"]["name"]]
+
+
+def test_temporary_files_have_a_place(container: dict[str, Any], pod: dict[str, Any]) -> None:
+    """The root file system is read-only."""
+    (mount,) = [mount for mount in container["volumeMounts"] if mount["mountPath"] == "/tmp"]
+    assert not mount.get("readOnly")
+    assert any(volume["name"] == mount["name"] and "emptyDir" in volume for volume in pod["volumes"])
+
+
+def test_files_of_a_secret_belong_to_the_group_of_the_process(pod: dict[str, Any]) -> None:
+    assert pod["securityContext"]["fsGroup"] == pod["securityContext"]["runAsGroup"]
+    assert 0o440 & FORBIDDEN_MODE == 0
+    assert "defaultMode: 0440" in (ROOT / "docs" / "deployment.md").read_text()
+
+
+def test_policy_restricts_clients_where_everyone_may_do_everything(manifests: dict[str, Any]) -> None:
+    assert settings(DEPLOY / "kubernetes" / "gantry.toml").auth.anonymous == "allow"
+    rules = {port["port"]: rule for rule in manifests["NetworkPolicy"]["spec"]["ingress"] for port in rule["ports"]}
+    (peer,) = rules["access"]["from"]
+    ((label, value),) = peer["namespaceSelector"]["matchLabels"].items()
+    for file in (DEPLOY / "kubernetes" / "gantry.toml", ROOT / "docs" / "deployment.md"):
+        assert f"{label}={value}" in file.read_text()
 
 
 def test_stop_timeout_covers_a_drain(pod: dict[str, Any], container: dict[str, Any]) -> None:

@@ -77,6 +77,7 @@ QUIET = {
     "GantryCertificatesOutdated",
     "GantryRulesOutdated",
     "GantryEmbeddedStoreFull",
+    "GantryEmbeddedStoreFailed",
     "GantryEmbeddedStoreCorrupt",
     "GantryBrokersUnreachable",
 }
