@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from grpc_gateway.reserved_properties import RESERVED_PROPERTIES
+from grpc_gateway.reserved_properties import HIDDEN_PROPERTIES
 from grpc_gateway.wire_encoding import LengthDelimited, Varint
 from protos.apache.rocketmq.v2.definition_pb2 import (
     DeadLetterQueue,
@@ -123,7 +123,7 @@ def encode_stored(
     system = _encode_system_properties(stored, body, receipt_handle, delivery_attempt)
     parts = [_TOPIC.message(_NAME.text(topic))]
     for name, value in stored.property_map.items():
-        if name not in RESERVED_PROPERTIES:
+        if name not in HIDDEN_PROPERTIES:
             parts.append(_USER_PROPERTY.message(_KEY.text(name) + _VALUE.text(value)))
     parts += (_SYSTEM_PROPERTIES.start(len(system)), system)
     if body:

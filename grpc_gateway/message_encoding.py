@@ -22,8 +22,9 @@ _NORMAL: Final = properties.MessageType.NORMAL
 _FIFO: Final = properties.MessageType.FIFO
 _TRANSACTIONAL: Final = properties.MessageType.TRANSACTION
 _PREPARED: Final = int(SysFlag.TRANSACTION_PREPARED)
-# zlib's window bits for the gzip format.
-_GZIP_WINDOW_BITS: Final = 31
+# zlib's window bits for both formats, told apart by their headers: the C++ producer of rocketmq-clients declares GZIP
+# and compresses in the zlib format.
+_GZIP_OR_ZLIB_WINDOW_BITS: Final = 47
 
 
 def message_type(message: SentMessage) -> properties.MessageType:
@@ -89,7 +90,7 @@ def encode_body(message: SentMessage, options: GatewayOptions) -> tuple[bytes, i
     """Return the body as it is stored, and its bits of the sys flag. Raises Refused.
 
     A gzip body is converted to zlib: RocketMQ has no gzip codec, and remoting consumers would read gzip as zlib. A body
-    that is declared as gzip and is none is stored as it is, and so delivered.
+    that is declared as gzip and is neither is stored as it is, and so delivered.
     """
     body = message.body
     if not body:
@@ -98,7 +99,7 @@ def encode_body(message: SentMessage, options: GatewayOptions) -> tuple[bytes, i
         raise Refused(Code.MESSAGE_BODY_TOO_LARGE, f"message body cannot exceed the max {options.max_body}")
     if message.body_encoding != _GZIP:
         return body, 0
-    plain = _gunzip(body, options.max_body)
+    plain = _decompress(body, options.max_body)
     return (body, 0) if plain is None else messages.compress(plain, CompressionType.ZLIB)
 
 
@@ -107,12 +108,12 @@ def sys_flag(kind: properties.MessageType, body_flag: int) -> int:
     return body_flag | _PREPARED if kind is _TRANSACTIONAL else body_flag
 
 
-def _gunzip(body: bytes, max_size: int) -> bytes | None:
-    """Return a gzip body decompressed, or None if it is not valid or truncated.
+def _decompress(body: bytes, max_size: int) -> bytes | None:
+    """Return a gzip or zlib body decompressed, or None if it is not valid or truncated.
 
     The size limit also applies to it, since consumers decompress it too.
     """
-    codec = zlib.decompressobj(wbits=_GZIP_WINDOW_BITS)
+    codec = zlib.decompressobj(wbits=_GZIP_OR_ZLIB_WINDOW_BITS)
     try:
         plain = codec.decompress(body, max_size + 1)
     except zlib.error:

@@ -1,6 +1,6 @@
 """Names of RocketMQ's own message properties (MessageConst)."""
 
-# Clients must not set these as user properties, and do not get them as user properties.
+# Clients must not set these as user properties.
 RESERVED_PROPERTIES = frozenset(
     (
         "TRACE_ON",
@@ -68,3 +68,17 @@ RESERVED_PROPERTIES = frozenset(
         "__LITE_TOPIC",
     )
 )
+
+# Messages are delivered without these among their user properties: MessageConst.STRING_HASH_SET of RocketMQ 5.4.0, from
+# which some names are missing. Programs for the official proxy read them, such as the message group in `__SHARDINGKEY`.
+HIDDEN_PROPERTIES = RESERVED_PROPERTIES - {
+    "INNER_MULTI_DISPATCH",
+    "INNER_NUM",
+    "INNER_BASE",
+    "__SHARDINGKEY",
+    "TRACE_CONTEXT",
+    "CHECK_IMMUNITY_TIME_IN_SECONDS",
+    "__transactionId__",
+    "TRANSACTION_CHECK_TIMES",
+    "REDIRECT",
+}

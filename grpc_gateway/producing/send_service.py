@@ -248,9 +248,14 @@ def _entry(message: SentMessage, kind: MessageType, broker: str, reply: Remoting
 
 def _encode_result(message: SentMessage, kind: MessageType, broker: str, reply: RemotingCommand) -> bytes:
     """Return the encoded result entry of a stored message, without its status."""
-    encoded = _MESSAGE_ID.text(message.message_id) + _OFFSET.value(int(reply.field("queueOffset") or 0))
+    message_id = message.message_id.encode()
+    encoded = _MESSAGE_ID.message(message_id) + _OFFSET.value(int(reply.field("queueOffset") or 0))
     if kind is _TRANSACTION:
         encoded += _TRANSACTION_ID.text(_transaction_id(message, broker, reply.fields))
+    else:
+        # The official proxy passes the broker's transactionId on, which is the message's UNIQ_KEY for every type
+        # (SendMessageProcessor): to look it up in the reply would take longer.
+        encoded += _TRANSACTION_ID.message(message_id)
     # Brokers return one for timer messages.
     if kind is _DELAY and (handle := reply.field("recallHandle")):
         encoded += _RECALL_HANDLE.text(handle)

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 from proxy.auth.authority import Authority
 from proxy.core.context import Context
-from remoting.signature import SIGNATURE
 
 
 class BrokerDecisions:
@@ -29,4 +28,4 @@ class BrokerDecisions:
 
 def left_to_brokers(context: Context) -> bool:
     """Return whether brokers judge a request in this mode."""
-    return SIGNATURE in context.fields and context.channel.signs and not context.known_spec.tool
+    return context.signed and context.channel.signs and not context.known_spec.tool

@@ -7,6 +7,7 @@ from proxy.core.poll_turns import PollTurns
 from proxy.core.upstream_shares import Window
 from remoting.command import RemotingCommand
 from remoting.requests import RequestSpec
+from remoting.signature import SIGNATURE
 
 
 class Trace(Protocol):
@@ -76,6 +77,11 @@ class Context:
         if window is not None:
             self.window = None
             window.leave(self.sent, now, answered)
+
+    @property
+    def signed(self) -> bool:
+        """Whether its client has signed it. C++ clients without credentials send an empty signature."""
+        return bool(self.fields.get(SIGNATURE))
 
     @property
     def known_spec(self) -> RequestSpec:

@@ -76,7 +76,7 @@ def send(core: Messaging, context: Context, broker: str) -> Reply | None:
     timeout = core.settings.cluster.request_timeout
     if spec.poll is not None:
         timeout += limit_poll(context, spec.poll) / 1000
-        if command.body and "Signature" not in context.fields:
+        if command.body and not context.signed:
             # Brokers do not read it, and would keep it until the poll ends, on a connection that other clients share.
             command.body = b""
         turns = None if core.poll_turns is None else core.poll_turns.of(broker, context.channel.session)
@@ -149,7 +149,7 @@ def limit_poll(context: Context, field: str) -> int:
     wait = max(context.command.integer(field), 0)
     if wait > _MAX_POLL_MS:
         wait = _MAX_POLL_MS
-        if "Signature" not in context.fields:
+        if not context.signed:
             context.fields[field] = str(wait)
     return wait
 
@@ -248,7 +248,7 @@ def _set_born_host(core: Messaging, context: Context) -> None:
         if not core.may_change(context):
             raise _forged_born_host(context)
         text = context.fields[name] = properties.without(text, properties.BORN_HOST)
-    if len(text) < _MAX_PROPERTIES_LENGTH and ("Signature" not in context.fields or core.may_change(context)):
+    if len(text) < _MAX_PROPERTIES_LENGTH and core.may_change(context):
         context.fields[name] = properties.append(text, properties.BORN_HOST, address)
 
 

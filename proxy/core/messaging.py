@@ -153,7 +153,7 @@ class Messaging:
 
     def may_change(self, context: Context) -> bool:
         """Return whether a request may be changed: not if the client's signature of it goes to the brokers."""
-        return "Signature" not in context.fields or (self.signer is not None and self.signer.resigns)
+        return not context.signed or (self.signer is not None and self.signer.resigns)
 
     def end_polls(self, channel: Channel) -> None:
         """Cancel the in-flight long polls of a channel that has closed, which releases their share of the budget."""

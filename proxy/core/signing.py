@@ -34,7 +34,7 @@ class Signer:
         """Sign a request that a channel sends to a broker (None: Gantry itself), unless the client's own stands."""
         if channel is None or not channel.signs:
             self.counts["gantry"] += 1
-        elif self.resigns or (self._vouches and SIGNATURE not in command.fields):
+        elif self.resigns or (self._vouches and not command.fields.get(SIGNATURE)):
             self.counts["client"] += 1
         else:
             return
@@ -42,7 +42,7 @@ class Signer:
 
     def sign_changed(self, command: RemotingCommand) -> None:
         """Sign a client's request that was changed, if the client had signed it."""
-        if SIGNATURE in command.fields:
+        if command.fields.get(SIGNATURE):
             self.counts["client"] += 1
             self._sign(command)
 

@@ -32,13 +32,13 @@ def max_wait(context: Context) -> float:
     wait = context.command.integer(poll) / 1000 if poll is not None else 0.0
     if context.code in _PULLS and not context.command.integer("sysFlag") & PullSysFlag.SUSPEND:
         wait = 0.0
-    return min(max(wait, _MIN_WAIT), _MAX_SIGNED_WAIT if "Signature" in context.fields else _MAX_WAIT)
+    return min(max(wait, _MIN_WAIT), _MAX_SIGNED_WAIT if context.signed else _MAX_WAIT)
 
 
 def shorten_poll(context: Context, seconds: float) -> None:
     """Subtract the wait for a limit from the poll time that the broker reads, unless the request is signed."""
     poll = context.known_spec.poll
-    if poll is not None and "Signature" not in context.fields:
+    if poll is not None and not context.signed:
         remaining = max(0.0, int(context.fields[poll]) / 1000 - seconds)
         context.fields[poll] = str(int(remaining * 1000))
 

@@ -148,7 +148,7 @@ class NameRewriting:
         if formats is None:
             raise UnsupportedRequest(f"{spec.name} is not supported for clients with a namespace or topic aliases")
         fields, names = command.fields, self.names
-        if SIGNATURE in fields:
+        if fields.get(SIGNATURE):
             if channel.principal.failure is not None:
                 raise NotPermitted("names in signed requests can be rewritten only if Gantry authenticates the clients")
             # It would not be valid any more; Gantry vouches for the client towards brokers.

@@ -83,7 +83,17 @@ def test_stored_properties_become_system_properties(
     message = decode(extra={name: value})
     assert getattr(message.system_properties, field) == expected
     assert message.system_properties.message_type == kind
-    assert dict(message.user_properties) == {"colour": "blue"}
+    # MessageConst.STRING_HASH_SET lacks these two, so that the official proxy delivers them as user properties too.
+    shown = {name: value} if name in ("__SHARDINGKEY", "TRACE_CONTEXT") else {}
+    assert dict(message.user_properties) == {"colour": "blue"} | shown
+
+
+def test_properties_that_the_official_proxy_does_not_hide_are_user_properties() -> None:
+    names = ("__transactionId__", "CHECK_IMMUNITY_TIME_IN_SECONDS", "TRANSACTION_CHECK_TIMES", "REDIRECT")
+    inner = ("INNER_MULTI_DISPATCH", "INNER_NUM", "INNER_BASE")
+    shown = dict.fromkeys(names + inner, "1")
+    message = decode(extra={**shown, "PGROUP": "p", "INNER_MULTI_QUEUE_OFFSET": "1", "__CRC32#": "1"})
+    assert dict(message.user_properties) == {"colour": "blue"} | shown
 
 
 @pytest.mark.parametrize("named", ["", " "])

@@ -140,8 +140,14 @@ def test_gzip_body_is_converted_to_zlib() -> None:
     assert zlib.decompress(message_encoding.encode_body(largest, OPTIONS)[0]) == bytes(4 * 2**20)
 
 
-@pytest.mark.parametrize("body", [b"not gzip", gzip.compress(b"hello", mtime=0)[:-9], zlib.compress(b"hello")])
-def test_body_that_is_no_gzip_is_stored_as_it_is(body: bytes) -> None:
+def test_zlib_body_that_is_declared_as_gzip_is_stored_compressed() -> None:
+    packed, flag = message_encoding.encode_body(gzip_message(zlib.compress(b"hello" * 100, 1)), OPTIONS)
+    assert zlib.decompress(packed) == b"hello" * 100
+    assert flag == SysFlag.COMPRESSED | SysFlag.COMPRESSION_ZLIB
+
+
+@pytest.mark.parametrize("body", [b"not gzip", gzip.compress(b"hello", mtime=0)[:-9], zlib.compress(b"hello")[:-5]])
+def test_body_that_is_neither_gzip_nor_zlib_is_stored_as_it_is(body: bytes) -> None:
     assert message_encoding.encode_body(gzip_message(body), OPTIONS) == (body, 0)
 
 
@@ -167,6 +173,7 @@ def test_size_of_properties_counts_names_and_values_only() -> None:
             gzip_message(gzip.compress(bytes(4 * 2**20 + 1))),
             Code.MESSAGE_BODY_TOO_LARGE,
         ),
+        (gzip_message(zlib.compress(bytes(2**27))), Code.MESSAGE_BODY_TOO_LARGE),
     ],
 )
 def test_invalid_body_is_rejected(message: SentMessage, code: int) -> None:

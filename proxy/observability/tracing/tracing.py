@@ -100,7 +100,7 @@ class Tracing:
             self.spans["request"] += 1
             context.trace = span = _RequestSpan(self, context, parent)
             context.command.trace_id = span.context.trace_id
-            if field is not None and "Signature" not in context.fields:
+            if field is not None and not context.signed:
                 span.inject(context.fields, field)
         elif code in _DELIVERIES:
             context.trace = self._unsampled_poll

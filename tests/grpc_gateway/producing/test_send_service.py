@@ -62,7 +62,7 @@ async def test_message_is_sent_to_a_queue_of_its_topic() -> None:
     assert response.status.code == Code.OK
     [entry] = response.entries
     assert (entry.status.code, entry.message_id, entry.offset) == (Code.OK, f"01{1:032X}", 7)
-    assert (entry.transaction_id, entry.recall_handle) == ("", "")
+    assert (entry.transaction_id, entry.recall_handle) == (f"01{1:032X}", "")
     [(_, code, fields, body)] = core.handled
     assert code == RequestCode.SEND_MESSAGE_V2
     assert body == b"hello"

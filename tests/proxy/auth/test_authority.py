@@ -305,6 +305,8 @@ def test_every_producer_may_ask_for_the_route_of_the_model_topic(tmp_path: Path)
     "fields",
     [
         {"AccessKey": ""},
+        {"AccessKey": "", "Signature": ""},
+        {"AccessKey": "", "Signature": "x"},
         {"Signature": "x"},
         {"AccessKey": "alice-1"},
         {"AccessKey": "alice-1", "Signature": ""},

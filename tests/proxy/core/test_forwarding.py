@@ -73,7 +73,14 @@ async def test_forward_sends_to_the_named_or_implied_broker(
     assert [sent.broker for sent in on.backend.sent] == [broker]
 
 
-@pytest.mark.parametrize(("fields", "body"), [({}, b""), ({"Signature": "s", "AccessKey": "a"}, b"x" * 60_000)])
+@pytest.mark.parametrize(
+    ("fields", "body"),
+    [
+        ({}, b""),
+        ({"Signature": "", "AccessKey": ""}, b""),
+        ({"Signature": "s", "AccessKey": "a"}, b"x" * 60_000),
+    ],
+)
 async def test_the_body_of_a_poll_is_not_sent_unless_it_is_signed(fields: dict[str, str], body: bytes) -> None:
     on = stage()
     await on.ask(with_body(complete(REQUESTS[11], bname="broker-a", **fields), b"x" * 60_000))
@@ -204,6 +211,12 @@ async def test_born_host_is_added_to_the_properties(code: int, name: str, known:
     await on.ask(complete(REQUESTS[code], **({} if known is None else {name: known})))
     text = on.backend.sent[0].fields[name]
     assert properties.decode(text) == {**properties.decode(known or ""), "__BORNHOST": "192.0.2.7:50000"}
+
+
+async def test_born_host_is_added_beside_the_empty_signature_of_a_cpp_client() -> None:
+    on = stage()
+    await on.ask(complete(REQUESTS[310], i="TAGS\x01a\x02", AccessKey="", Signature=""))
+    assert properties.decode(on.backend.sent[0].fields["i"]) == {"TAGS": "a", "__BORNHOST": "192.0.2.7:50000"}
 
 
 @pytest.mark.parametrize(
