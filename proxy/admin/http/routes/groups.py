@@ -73,7 +73,7 @@ async def list_consumer_groups(
 @router.get("/consumer-groups/{group}", summary="One consumer group: members, subscriptions, skew")
 async def get_consumer_group(operations: Operations, group: GroupName) -> ConsumerGroup:
     merged = await operations.gather(groups.get_consumer_group, group)
-    return merged.mark(merged.value.single.group(await operations.run(groups.get_status, group)))
+    return merged.mark(merged.value.single.group(await operations.run(groups.get_status, group, _SURVEYOR)))
 
 
 @router.post(
