@@ -16,7 +16,7 @@ from proxy.operations.message_scan import Exhausted, QueueName, Range, place_of,
 from proxy.operations.operation import BULK_TIMEOUT, REMOTE_TIMEOUT, operation
 from proxy.operations.paging import BadCursor, PageRequest, Place, cursor_of
 from proxy.operations.replica import Replica
-from proxy.operations.resending import Target, send_again, target_topic
+from proxy.operations.resending import Protocols, Target, send_again, target_topic
 from proxy.operations.services import AdminServices
 from proxy.operations.values import Answer, Name, RequestBody, Timestamp, at_milliseconds
 from remoting import properties
@@ -109,11 +109,12 @@ class MessageRequest:
 
 @dataclass(frozen=True, slots=True)
 class MessageOrder:
-    """A message, and where to send it again."""
+    """A message, where to send it again, and the protocols of the group's members."""
 
     topic: str
     message_id: str
     resend: MessageResend
+    protocols: Protocols
 
 
 def invalid(place: str, detail: str) -> OperationFailed:
@@ -273,7 +274,7 @@ async def resend_message(services: AdminServices, order: MessageOrder) -> Messag
     message, topic = found.message, order.topic
     if resend.to != "topic":
         assert resend.group is not None
-        topic = await target_topic(services.replica, resend.group, found.broker, message, resend.to)
+        topic = await target_topic(services.replica, resend.group, found.broker, message, resend.to, order.protocols)
     queue = message.queue_id if resend.to == "topic" else 0
     await send_again(services.replica, found.broker, topic, message, order.topic, queue)
     return MessageResent(message_id=order.message_id, topic=topic)

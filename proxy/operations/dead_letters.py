@@ -4,14 +4,13 @@ from dataclasses import dataclass
 
 from pydantic import Field
 
-from proxy.operations import resending, stored_messages
+from proxy.operations import stored_messages
 from proxy.operations.known_groups import check_group
 from proxy.operations.message_lookup import unique_matches
 from proxy.operations.operation import BULK_TIMEOUT, operation
 from proxy.operations.replica import Replica
-from proxy.operations.resending import Target, origin, send_again, target_topic
+from proxy.operations.resending import Protocols, Target, member_protocols, origin, send_again, target_topic
 from proxy.operations.services import AdminServices
-from proxy.operations.snapshots import Holders
 from proxy.operations.values import Answer, RequestBody, Text, Timestamp, at_milliseconds
 from remoting import properties
 from remoting.errors import RemotingError, TopicNotExist
@@ -45,7 +44,8 @@ class Resend(RequestBody):
         "auto",
         description="retry: the group's retry topic, which remoting push consumers read; pop_retry: the retry topic of "
         "consumers that pop, as all gRPC consumers do; topic: the original topic, for every group; auto: pop_retry for "
-        "messages that were retried by pop and for groups with gRPC members here, else retry",
+        "messages that were retried by pop and for groups with gRPC members, retry for groups with remoting members; "
+        "without members, what the broker's retry topics show, or a refusal",
     )
 
 
@@ -68,10 +68,11 @@ class DeadLetterQuery:
 
 @dataclass(frozen=True, slots=True)
 class ResendOrder:
-    """A group, and the dead letters to send to it again."""
+    """A group, the dead letters to send to it again, and the protocols of its members."""
 
     group: str
     resend: Resend
+    protocols: Protocols
 
 
 @operation("dead_letters.list", timeout=BULK_TIMEOUT, merged=False)
@@ -133,24 +134,22 @@ async def resend(services: AdminServices, order: ResendOrder) -> list[Resent]:
     """Send dead letters again, one after the other. Raises RemotingError (TopicNotExist: there are none)."""
     topic = DLQ_PREFIX + order.group
     brokers = (await services.replica.core.backend.route(topic)).brokers
-    return [
-        await _resend(services.replica, order.group, brokers, message_id, order.resend.to)
-        for message_id in order.resend.message_ids
-    ]
+    return [await _resend(services.replica, order, brokers, message_id) for message_id in order.resend.message_ids]
 
 
-@operation("dead_letters.grpc_holders")
-async def find_grpc_holders(services: AdminServices, group: str) -> Holders:
-    """Return this worker if it has gRPC members of the group: they determine the target of `auto`."""
-    return Holders([services.workers.number] if resending.has_grpc_members(services.replica, group) else [])
+@operation("groups.protocols")
+async def find_protocols(services: AdminServices, group: str) -> Protocols:
+    """Return the protocols of the group's members: they determine the target of `auto`."""
+    return member_protocols(services.replica, group)
 
 
-async def _resend(replica: Replica, group: str, brokers: tuple[str, ...], message_id: str, to: Target) -> Resent:
+async def _resend(replica: Replica, order: ResendOrder, brokers: tuple[str, ...], message_id: str) -> Resent:
+    group = order.group
     try:
         for broker in brokers:
             message = await _look_up(replica, group, broker, message_id)
             if message is not None:
-                topic = await target_topic(replica, group, broker, message, to)
+                topic = await target_topic(replica, group, broker, message, order.resend.to, order.protocols)
                 await send_again(replica, broker, topic, message, origin(message, group))
                 return Resent(message_id=message_id, sent=True, topic=topic, text="")
     except RemotingError as error:

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from proxy.core.client_registry import Role
@@ -31,6 +31,8 @@ _MAX_CONCURRENT = 8
 LAGGING_SECONDS = 60.0
 # Seconds after which a queue with waiting messages, of which none is consumed, is stuck.
 STUCK_SECONDS = 120.0
+# Shortest time of a rate: clients commit their offsets every five seconds.
+_MIN_RATE_SECONDS = 5.0
 
 
 class GroupState(StrEnum):
@@ -84,7 +86,7 @@ class GroupStatus:
         return max((topic.seconds for topic in self.lag.values()), default=0.0)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Queue:
     """A queue of a group between surveys.
 
@@ -97,13 +99,14 @@ class _Queue:
     waiting_from: int | None = None
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _History:
-    """A group between surveys. consumed_at: monotonic time of the last survey; consumed: sum of offsets then."""
+    """A group at a survey. consumed_at: monotonic time of it; consumed: sum of offsets then; rate: of its status."""
 
     consumed_at: float
     consumed: int
-    queues: dict[QueueKey, _Queue] = field(default_factory=dict)
+    rate: float | None
+    queues: dict[QueueKey, _Queue]
 
 
 class GroupSurvey:
@@ -140,8 +143,13 @@ class GroupSurvey:
         return self.latest
 
     async def look(self, group: str) -> GroupStatus:
-        """Return the status of one group now. Raises RemotingError."""
-        return await self._status(group, await self._dead_letter_queues())
+        """Return the status of one group now, compared with the last survey. Raises RemotingError.
+
+        A look changes no reference but a missing one: otherwise the rate would depend on the number of readers.
+        """
+        status, history = await self._status(group, await self._dead_letter_queues())
+        self._histories.setdefault(group, history)
+        return status
 
     async def _take(self) -> dict[str, GroupStatus]:
         names = sorted(await known_groups.consumer_groups(self._replica))
@@ -152,13 +160,14 @@ class GroupSurvey:
         # Few tasks at a time, whatever the number of groups.
         rest = iter(names)
         found: dict[str, GroupStatus] = {}
+        histories: dict[str, _History] = {}
 
         async def work() -> None:
             for name in rest:
-                found[name] = await self._status(name, queues)
+                found[name], histories[name] = await self._status(name, queues)
 
         await asyncio.gather(*(work() for _ in range(_MAX_CONCURRENT)))
-        self._histories = {name: history for name, history in self._histories.items() if name in found}
+        self._histories = histories
         return dict(sorted(found.items()))
 
     async def _dead_letter_queues(self) -> set[str]:
@@ -167,22 +176,19 @@ class GroupSurvey:
         topics = (topic for body in bodies for topic in load_object(body).get("topicConfigTable") or ())
         return {topic for topic in topics if topic.startswith(DLQ_PREFIX)}
 
-    async def _status(self, group: str, dead_letter_queues: set[str]) -> GroupStatus:
+    async def _status(self, group: str, dead_letter_queues: set[str]) -> tuple[GroupStatus, _History]:
+        """Return the status of a group, and the history that the next survey compares with."""
         rows, unanswered = await self._progress(group)
         members = await self._members(group)
         dead_letters = 0
         if DLQ_PREFIX + group in dead_letter_queues:
             dead_letters = await self._stored(DLQ_PREFIX + group)
         now = time.monotonic()
-        history = self._histories.setdefault(group, _History(now, -1))
+        former = self._histories.get(group)
         own = [row for row in rows if not row.key.topic.startswith(RETRY_PREFIX)]
-        lag = await self._lag(own, history, now)
+        lag, queues = await self._lag(own, {} if former is None else former.queues, now)
         consumed = sum(row.consumed for row in rows)
-        elapsed = now - history.consumed_at
-        rate = None
-        if history.consumed >= 0 and elapsed > 0:
-            rate = round(max(consumed - history.consumed, 0) / elapsed, 3)
-        history.consumed_at, history.consumed = now, consumed
+        rate = _rate(former, consumed, now)
         status = GroupStatus(
             name=group,
             state=GroupState.ONLINE,
@@ -194,7 +200,7 @@ class GroupSurvey:
             rate=rate,
             unanswered=unanswered,
         )
-        return _with_state(status, history.queues.values(), now)
+        return _with_state(status, queues.values(), now), _History(now, consumed, rate, queues)
 
     async def _progress(self, group: str) -> tuple[list[QueueOffsets], list[str]]:
         rows: list[QueueOffsets] = []
@@ -235,25 +241,26 @@ class GroupSurvey:
                 count += max(int(row.get("maxOffset", 0)) - int(row.get("minOffset", 0)), 0)
         return count
 
-    async def _lag(self, rows: Iterable[QueueOffsets], history: _History, now: float) -> dict[str, TopicLag]:
-        """Return the lag by topic, and update the queues' history."""
+    async def _lag(
+        self, rows: Iterable[QueueOffsets], former_queues: dict[QueueKey, _Queue], now: float
+    ) -> tuple[dict[str, TopicLag], dict[QueueKey, _Queue]]:
+        """Return the lag by topic, and the queues with waiting messages. former_queues: those of the last survey."""
         lag: dict[str, TopicLag] = {}
         queues: dict[QueueKey, _Queue] = {}
         for row in rows:
             seconds = 0.0
             if row.lag:
-                queue = history.queues.get(row.key)
+                queue = former_queues.get(row.key)
                 if queue is None or queue.consumed != row.consumed:
                     queue = _Queue(row.consumed, now)
                 if queue.waiting_from is None:
-                    queue.waiting_from = await self._stored_at(row)
+                    queue = replace(queue, waiting_from=await self._stored_at(row))
                 queues[row.key] = queue
                 if queue.waiting_from is not None:
                     seconds = max(time.time() - queue.waiting_from / 1000, 0.0)
             former = lag.get(row.key.topic, TopicLag(0, 0.0))
             lag[row.key.topic] = TopicLag(former.messages + row.lag, max(former.seconds, round(seconds, 3)))
-        history.queues = queues
-        return lag
+        return lag, queues
 
     async def _stored_at(self, row: QueueOffsets) -> int | None:
         """Return the store time of the group's next message in ms since 1970; None if it is not readable."""
@@ -264,6 +271,16 @@ class GroupSurvey:
         except RemotingError:
             return None
         return found[0].store_timestamp if found else None
+
+
+def _rate(former: _History | None, consumed: int, now: float) -> float | None:
+    """Return the messages per second since the former survey; of a survey just taken, its rate."""
+    if former is None or now <= former.consumed_at:
+        return None
+    elapsed = now - former.consumed_at
+    if elapsed < _MIN_RATE_SECONDS and former.rate is not None:
+        return former.rate
+    return round(max(consumed - former.consumed, 0) / elapsed, 3)
 
 
 def _with_state(status: GroupStatus, queues: Iterable[_Queue], now: float) -> GroupStatus:

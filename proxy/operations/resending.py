@@ -1,6 +1,8 @@
 """Sending stored messages again: to a group's retry topic, or to the topic that they were first sent to."""
 
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Self
 
 from proxy.core.client_registry import Role
 from proxy.operations import operator_channel
@@ -9,6 +11,7 @@ from proxy.operations.replica import Replica
 from remoting import properties, send_message
 from remoting.codes import RequestCode
 from remoting.errors import RemotingError
+from remoting.fastjson import load_object
 from remoting.messages import StoredMessage
 from remoting.names import RETRY_PREFIX
 
@@ -28,6 +31,10 @@ _DELIVERY_PROPERTIES = (
     properties.TIMER_OUT_MS,
     properties.TRANSACTION_PREPARED,
 )
+
+# Retries of a message without a pop retry topic that only consumers that pull cause: brokers count the move of a popped
+# message to the dead letter queue as one.
+_CERTAIN_RETRIES = 2
 
 Target = Literal["auto", "retry", "pop_retry", "topic"]
 
@@ -53,17 +60,35 @@ def pop_retry_prefixes(group: str) -> tuple[str, str]:
     return f"{RETRY_PREFIX}{group}_", f"{RETRY_PREFIX}{group}+"
 
 
-def has_grpc_members(replica: Replica, group: str) -> bool:
-    """Return whether a gRPC client that is connected here consumes in the group."""
+@dataclass(frozen=True, slots=True)
+class Protocols:
+    """The protocols of the connected members of a group: `grpc`, `remoting`, both or none."""
+
+    names: list[str]
+
+    @classmethod
+    def merge(cls, snapshots: Sequence[Self]) -> Self:
+        """Return the protocols of all snapshots."""
+        return cls(sorted({name for snapshot in snapshots for name in snapshot.names}))
+
+
+def member_protocols(replica: Replica, group: str) -> Protocols:
+    """Return the protocols of the group's consumers that are connected here."""
     members = replica.registry.members(Role.CONSUMER, group)
-    return any(member.channel is not None and member.channel.protocol == "grpc" for member in members)
+    return Protocols(sorted({member.channel.protocol for member in members if member.channel is not None}))
 
 
-async def target_topic(replica: Replica, group: str, broker: str, message: StoredMessage, to: Target) -> str:
-    """Return the topic to send a message of a group to. Raises RemotingError if the broker does not accept it."""
+async def target_topic(
+    replica: Replica, group: str, broker: str, message: StoredMessage, to: Target, protocols: Protocols
+) -> str:
+    """Return the topic to send a message of a group to.
+
+    protocols: those of the group's members at all replicas. Raises RemotingError if the broker does not accept the
+    message, or if it is not known how the group consumes.
+    """
     if to == "topic":
         return origin(message, group)
-    if to == "pop_retry" or (to == "auto" and _pops(replica, group, message)):
+    if to == "pop_retry" or (to == "auto" and await _pops(replica, group, broker, message, protocols)):
         # Topics of enableRetryTopicV2 have a `+` in their names, and brokers reject messages to such names.
         if not await reads_old_retry_topics(replica, broker):
             raise RemotingError(
@@ -74,9 +99,25 @@ async def target_topic(replica: Replica, group: str, broker: str, message: Store
     return RETRY_PREFIX + group
 
 
-def _pops(replica: Replica, group: str, message: StoredMessage) -> bool:
-    """Return whether the message's consumers pop, as far as is known."""
-    return _stored_origin(message).startswith(pop_retry_prefixes(group)) or has_grpc_members(replica, group)
+async def _pops(replica: Replica, group: str, broker: str, message: StoredMessage, protocols: Protocols) -> bool:
+    """Return whether the message's consumers pop. Raises RemotingError if neither members nor the broker show it."""
+    if _stored_origin(message).startswith(pop_retry_prefixes(group)) or "grpc" in protocols.names:
+        return True
+    if protocols.names or message.reconsume_times >= _CERTAIN_RETRIES:
+        return False
+    topic = origin(message, group)
+    if await _has_topic(replica, broker, {prefix + topic for prefix in pop_retry_prefixes(group)}):
+        return True
+    raise RemotingError(
+        f"group {group} has no members, and nothing shows whether its consumers pop: choose `pop_retry` for gRPC and "
+        "other popping consumers, or `retry` for remoting push consumers"
+    )
+
+
+async def _has_topic(replica: Replica, broker: str, names: set[str]) -> bool:
+    """Return whether a broker has one of the topics. Raises RemotingError."""
+    reply = await operator_channel.ask(replica.core, broker, RequestCode.GET_ALL_TOPIC_CONFIG, {})
+    return not names.isdisjoint(load_object(reply.body).get("topicConfigTable") or ())
 
 
 async def send_again(

@@ -29,7 +29,7 @@ FEDERATED = frozenset(
     (
         *("brokers.list", "clients.get", "clients.list", "connections.closed", "connections.list"),
         *("events.protocol_errors", "events.writes", "groups.consumer", "groups.consumers", "groups.producer"),
-        *("groups.producers", "live.figures", "receipt_handles.list", "traffic.history"),
+        *("groups.producers", "groups.protocols", "live.figures", "receipt_handles.list", "traffic.history"),
     )
 )
 # The parameter that names a worker, and faults in the refusal of a request.

@@ -73,7 +73,7 @@ async def list_consumer_groups(
 @router.get("/consumer-groups/{group}", summary="One consumer group: members, subscriptions, skew")
 async def get_consumer_group(operations: Operations, group: GroupName) -> ConsumerGroup:
     merged = await operations.gather(groups.get_consumer_group, group)
-    return merged.mark(merged.value.single.group(await operations.run(groups.get_status, group)))
+    return merged.mark(merged.value.single.group(await operations.run(groups.get_status, group, _SURVEYOR)))
 
 
 @router.post(
@@ -141,9 +141,8 @@ async def list_dead_letters(
     summary="Send dead letters to their group again",
 )
 async def resend_dead_letters(operations: Operations, group: GroupName, resend: Resend) -> ItemList[Resent]:
-    holders = (await operations.gather(dead_letters.find_grpc_holders, group)).value.workers
-    order = ResendOrder(group, resend)
-    return ItemList(items=await operations.run(dead_letters.resend, order, next(iter(holders), None)))
+    protocols = (await operations.gather(dead_letters.find_protocols, group)).value
+    return ItemList(items=await operations.run(dead_letters.resend, ResendOrder(group, resend, protocols)))
 
 
 @router.delete(

@@ -23,6 +23,7 @@ from proxy.operations.message_bodies import BodyFormat
 from proxy.operations.message_journey import Journey, JourneyQuery
 from proxy.operations.message_lookup import EVER
 from proxy.operations.paging import PageRequest
+from proxy.operations.resending import Protocols
 from proxy.operations.traces import MessageTraceReport, TraceQuery
 
 router = APIRouter(prefix="/v1/topics/{topic}/messages", tags=["messages"], route_class=Route)
@@ -145,12 +146,11 @@ async def get_journey(operations: Operations, topic: TopicName, message_id: Mess
 async def resend_message(
     operations: Operations, topic: TopicName, message_id: MessageId, resend: MessageResend = _RESEND
 ) -> MessageResent:
-    worker = None
+    protocols = Protocols([])
     if resend.group is not None:
-        # The target of `auto` depends on the group's gRPC members.
-        holders = (await operations.gather(dead_letters.find_grpc_holders, resend.group)).value.workers
-        worker = next(iter(holders), None)
-    return await operations.run(browsing.resend_message, MessageOrder(topic, message_id, resend), worker)
+        # The target of `auto` depends on the group's members at all replicas.
+        protocols = (await operations.gather(dead_letters.find_protocols, resend.group)).value
+    return await operations.run(browsing.resend_message, MessageOrder(topic, message_id, resend, protocols))
 
 
 @trace_router.get(_PATH, summary="Who sent and consumed a message, from trace records; topic: theirs")

@@ -1,7 +1,7 @@
 // The dead letters of a group: inspect, resend, purge.
 
 import { canWrite, get, write } from "./api.js";
-import { action } from "./dialog.js";
+import { action, retryChoice } from "./dialog.js";
 import { link, make, note } from "./dom.js";
 import { count, moment } from "./format.js";
 import { table } from "./table.js";
@@ -42,13 +42,14 @@ export function deadLetters(view, name, path) {
     shown = (await get(`${path}/dead-letters`, { limit: LIMIT })).items;
     if (!shown.length) return note("none");
     const ids = () => shown.map((letter) => letter.message_id).filter((id) => chosen.has(id));
+    const retry = retryChoice();
     const resend = action("Resend chosen", {
       danger: false,
       question: () => `Send ${count(ids().length, "dead letter")} to ${name} again?`,
-      details: () => ["They stay in the dead letter queue."],
+      details: () => ["They stay in the dead letter queue.", retry.label],
       act: async () => {
         if (!ids().length) throw new Error("no dead letter is chosen");
-        const { items } = await write("POST", `${path}/dead-letters/resend`, { message_ids: ids() });
+        const { items } = await write("POST", `${path}/dead-letters/resend`, { message_ids: ids(), to: retry.select.value });
         const failed = items.filter((item) => !item.sent);
         if (failed.length) throw new Error(`${items.length - failed.length} sent, ${failed.length} not: ${failed[0].text}`);
         chosen.clear();

@@ -28,6 +28,14 @@ export function report(words, kind = "good") {
   report.timer = setTimeout(() => { element.hidden = true; }, 15000);
 }
 
+// A choice of the retry topic of a group, for the details of an action.
+export function retryChoice() {
+  const select = make("select", { "aria-label": "retry topic" },
+    make("option", { value: "auto" }, "as its members consume"), make("option", { value: "retry" }, "retry: remoting push consumers"),
+    make("option", { value: "pop_retry" }, "pop_retry: gRPC and other popping consumers"));
+  return { select, label: make("label", {}, "retry topic ", select) };
+}
+
 // A button of writers: it asks, acts, and reports. Readers have none.
 export function action(words, { question, details = () => [], act, done, danger = true }) {
   if (!canWrite()) return null;

@@ -1,7 +1,7 @@
 // The page of one message: place, body, properties, where it went, trace.
 
 import { get, part, write } from "./api.js";
-import { action } from "./dialog.js";
+import { action, retryChoice } from "./dialog.js";
 import { badge, facts, link, make, note } from "./dom.js";
 import { millis, moment } from "./format.js";
 import { indented } from "./json.js";
@@ -88,21 +88,23 @@ async function trace(path) {
 }
 
 function resendAction(topic, path, target) {
+  const retry = retryChoice();
   return action("Resend", {
     danger: false,
     question: () => `Send a copy to ${target.value ? `group ${target.value}` : topic}?`,
-    details: () => [target.value ? "Only this group receives it." : "Every group of the topic receives it."],
-    act: async () => `sent to ${(await write("POST", `${path}/resend`, target.value ? { to: "auto", group: target.value } : {})).topic}`,
+    details: () => (target.value ? ["Only this group receives it.", retry.label] : ["Every group of the topic receives it."]),
+    act: async () => `sent to ${(await write("POST", `${path}/resend`, target.value ? { to: retry.select.value, group: target.value } : {})).topic}`,
   });
 }
 
 function deadLetterAction(group, id) {
+  const retry = retryChoice();
   return action("Resend", {
     danger: false,
     question: () => `Send the dead letter to ${group} again?`,
-    details: () => ["It stays in the dead letter queue."],
+    details: () => ["It stays in the dead letter queue.", retry.label],
     act: async () => {
-      const [result] = (await write("POST", `/v1/consumer-groups/${part(group)}/dead-letters/resend`, { message_ids: [id] })).items;
+      const [result] = (await write("POST", `/v1/consumer-groups/${part(group)}/dead-letters/resend`, { message_ids: [id], to: retry.select.value })).items;
       if (!result.sent) throw new Error(result.text);
       return `sent to ${result.topic}`;
     },

@@ -1,5 +1,6 @@
 """Consumer groups with and without members, by the survey of all groups."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -83,6 +84,27 @@ async def test_member_that_consumes_nothing_is_stuck(own: Replica, monkeypatch: 
         assert (status.state, status.lag_messages) == (GroupState.ONLINE, 0)
         assert status.rate is not None
         assert status.rate > 0
+
+
+async def test_rate_and_state_do_not_depend_on_the_number_of_readers(
+    own: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers compare with the last survey, and leave it as it is."""
+    topic = await _backlog(own, "watched", sent=9, consumed=1)
+    survey = own.app.admin_services.survey
+    await survey.refresh(0.0)
+    async with Client(own.address) as client:
+        await client.heartbeat({"watched": [topic]})
+        fields = queue_fields(topic, consumerGroup="watched", commitOffset=5)
+        await client.get(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+        groups = await asyncio.gather(*(own.get("/v1/consumer-groups/watched") for _ in range(4)))
+        assert all(group["rate"] > 0 for group in groups)
+        status = (await survey.refresh(0.0))["watched"]
+        assert status.rate
+        # Offsets are committed every few seconds: just after a survey, its rate is the best known.
+        assert (await own.get("/v1/consumer-groups/watched"))["rate"] == status.rate
+        monkeypatch.setattr(group_survey, "_MIN_RATE_SECONDS", 0.0)
+        assert (await own.get("/v1/consumer-groups/watched"))["rate"] == 0
 
 
 async def test_failing_consumer_shows_retries_and_dead_letters(own: Replica) -> None:

@@ -14,6 +14,7 @@ import orjson
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from protos.apache.rocketmq.v2.service_pb2 import NotifyClientTerminationRequest
 from proxy.operations.events import ProtocolError
 from proxy.settings.loading import Sources
 from remoting import command as commands
@@ -206,6 +207,26 @@ async def test_dead_letter_is_resent_to_a_grpc_group(own: Stage) -> None:
     assert (resent["sent"], resent["topic"]) == (True, f"%RETRY%{PUSH_GROUP}_{own.topic}")
     (again,) = await own.grpc.receive_all(1, auto_renew=True)
     assert again.body == b"secret body"
+
+
+async def test_resending_to_a_group_without_members_is_refused_until_its_kind_is_chosen(own: Stage) -> None:
+    """A message in the wrong retry topic would never be delivered."""
+    held = next(iter(own.replica.app.grpc.renewal))
+    assert (await own.grpc.forward(held.newest.text)).status.code == 20000
+    (letter,) = (await own.replica.get(f"/v1/consumer-groups/{PUSH_GROUP}/dead-letters"))["items"]
+    await own.grpc.call("NotifyClientTermination", NotifyClientTerminationRequest(group=own.grpc.group))
+    await until(lambda: not own.replica.app.registry.consumer_ids(PUSH_GROUP))
+    path = f"/v1/topics/{own.topic}/messages/{UNIQUE_ID}/resend"
+    refused = await own.replica.write.post(path, json={"to": "auto", "group": PUSH_GROUP})
+    assert (refused.status_code, "choose `pop_retry`" in refused.json()["detail"]) == (409, True)
+    path = f"/v1/consumer-groups/{PUSH_GROUP}/dead-letters/resend"
+    (answer,) = (await own.replica.post(path, {"message_ids": [letter["message_id"]]}))["items"]
+    assert (answer["sent"], "choose `pop_retry`" in answer["text"]) == (False, True)
+    retry = f"%RETRY%{PUSH_GROUP}_{own.topic}"
+    for to in ("pop_retry", "auto"):
+        # The first one creates the retry topic, which shows from then on that the group pops.
+        (answer,) = (await own.replica.post(path, {"message_ids": [letter["message_id"]], "to": to}))["items"]
+        assert (answer["sent"], answer["topic"]) == (True, retry)
 
 
 async def test_dead_letter_that_was_retried_by_pop_is_resent_to_a_grpc_group(own: Stage) -> None:

@@ -7,12 +7,17 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
+from protos.apache.rocketmq.v2.service_pb2 import TelemetryCommand
 from proxy.operations import peers
 from proxy.settings.admin import AdminSettings
+from remoting.codes import RequestCode
 from tests.cluster.client import Client, create_topic
-from tests.proxy.admin.http.replicas import Replica, replica
+from tests.cluster.grpc.consumer import Consumer
+from tests.grpc_gateway.messages import consumer_settings
+from tests.proxy.admin.http.replicas import UNIQUE_ID, Replica, eventually_a_member, replica
 from tests.proxy.workers.fakes import FakeSupervisor
 
 pytestmark = pytest.mark.anyio
@@ -83,6 +88,25 @@ async def test_lists_cover_all_replicas_and_name_the_replica_of_each_item(tmp_pa
         numbers = [connection["replica"] for page in (first_page, rest) for connection in page["items"]]
         assert sorted(numbers) == ["gantry-0", "gantry-1", "gantry-2"]
         assert (first_page["total"], rest["next"]) == (3, None)
+
+
+async def test_message_is_resent_to_the_retry_topic_of_grpc_members_at_another_replica(tmp_path: Path) -> None:
+    async with fleet(tmp_path, 2) as served:
+        (first, _), (second, _) = served
+        topic = await create_topic(first.address, "orders", 1)
+        async with Client(first.address) as client, Consumer(second.address, "shipping", topic, "grpc@1") as consumer:
+            await client.send(topic, b"again", {"UNIQ_KEY": UNIQUE_ID})
+            # Each replica has a broker of its own here, and the group is needed at both.
+            await client.get(
+                RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=orjson.dumps({"groupName": "shipping"})
+            )
+            telemetry = consumer.stub.Telemetry(metadata=consumer.metadata)
+            await telemetry.write(TelemetryCommand(settings=consumer_settings("shipping", [topic])))
+            await eventually_a_member(second.app, "shipping")
+            path = f"/v1/topics/{topic}/messages/{UNIQUE_ID}/resend"
+            resent = await first.post(path, {"to": "auto", "group": "shipping"})
+            telemetry.cancel()
+    assert resent["topic"] == f"%RETRY%shipping_{topic}"
 
 
 async def test_write_reaches_the_named_replica_and_its_audit_names_the_caller(tmp_path: Path) -> None:
