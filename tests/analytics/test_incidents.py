@@ -1,5 +1,6 @@
 """Incidents: both engines sum the same, a small seed of field incidents is found, findings become incidents, mutes."""
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import date
@@ -455,3 +456,26 @@ def test_surges_and_drops_are_found_in_records_of_any_length(periods: int, facto
     found = volume(Tables(spans, blank, flows, blank, blank, blank, blank, blank))
     assert [(each.kind, each.about["topic"]) for each in found] == [(kind, "t0")]
     assert found[0].start == pytest.approx((5_800_100 + periods // 2) * 300, abs=600)
+
+
+def _volume(rates: Mapping[str, np.ndarray]) -> list[Finding]:
+    """Return the findings about sends to topics at these rates by period."""
+    generator = np.random.default_rng(2)
+    parts = []
+    for topic, rate in rates.items():
+        times = np.arange(rate.size) + 5_800_100
+        parts.append(pd.DataFrame({"t": times, "n": generator.poisson(rate).astype(float), "topic": topic}))
+    sends = pd.concat(parts)
+    blank = pd.DataFrame()
+    flows = sends.assign(op="send", rows_=sends["n"])
+    spans = pd.DataFrame({"t": sends["t"].unique()})
+    return volume(Tables(spans, blank, flows, blank, blank, blank, blank, blank))
+
+
+@pytest.mark.parametrize(("left", "kind"), [(0.0, "silence"), (0.12, "traffic_drop")])
+def test_a_topic_is_silent_only_if_nothing_is_sent_to_it(left: float, kind: str) -> None:
+    """Both last to the end of the records."""
+    rate = np.full(4 * 288, 40.0)
+    rate[-30:] *= left
+    (found,) = _volume({"a": rate, "b": np.full(4 * 288, 40.0)})
+    assert (found.kind, found.open, found.about["topic"]) == (kind, True, "a")
