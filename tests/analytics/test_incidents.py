@@ -479,3 +479,22 @@ def test_a_topic_is_silent_only_if_nothing_is_sent_to_it(left: float, kind: str)
     rate[-30:] *= left
     (found,) = _volume({"a": rate, "b": np.full(4 * 288, 40.0)})
     assert (found.kind, found.open, found.about["topic"]) == (kind, True, "a")
+
+
+def test_a_new_topic_has_sent_nothing_before() -> None:
+    rate = np.full(4 * 288, 40.0)
+    new = np.where(np.arange(rate.size) < 500, 0.0, rate)
+    assert _volume({"new": new, "b": rate, "c": rate}) == []
+
+
+def test_queues_of_a_new_group_have_not_stopped_before() -> None:
+    """The group takes all messages from the first one on, two days later, and then keeps up."""
+    times, places = np.meshgrid(np.arange(400), np.arange(4))
+    sent = pd.DataFrame({"t": times.ravel(), "queue": places.ravel(), "op": "send", "topic": "a", "broker": "b"})
+    sent = sent.assign(grp=None, m=9.0, n=9.0, rows_=9.0)
+    taken = sent[sent["t"] >= 288].assign(op="receive", grp="g")
+    taken.loc[taken["t"] == 288, "m"] *= 288
+    blank = pd.DataFrame({"topic": []})
+    rows = pd.concat([sent, taken], ignore_index=True)
+    spans = pd.DataFrame({"t": np.arange(800)})
+    assert queues(Tables(spans, blank, blank, rows, blank, blank, blank, blank)) == []

@@ -226,6 +226,8 @@ def _peak(seen: Array, usual: Array, span: Interval) -> int:
 
 def _drops(tables: Tables, about: dict[str, str], counts: Array, low: Array, sampled: float) -> list[Finding]:
     expected = np.nan_to_num(low, nan=0.0)
+    # Before its first message a topic did not exist.
+    expected[: int(np.argmax(counts > 0))] = 0.0
     found = []
     for span in intervals(gains(counts * sampled, expected * sampled, _LESS), _LEAST_LESS * 0.5):
         seen, usual = counts[span.start : span.end].sum(), expected[span.start : span.end].sum()
