@@ -1,5 +1,6 @@
 """Incidents: both engines sum the same, a small seed of field incidents is found, findings become incidents, mutes."""
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import date
@@ -455,3 +456,45 @@ def test_surges_and_drops_are_found_in_records_of_any_length(periods: int, facto
     found = volume(Tables(spans, blank, flows, blank, blank, blank, blank, blank))
     assert [(each.kind, each.about["topic"]) for each in found] == [(kind, "t0")]
     assert found[0].start == pytest.approx((5_800_100 + periods // 2) * 300, abs=600)
+
+
+def _volume(rates: Mapping[str, np.ndarray]) -> list[Finding]:
+    """Return the findings about sends to topics at these rates by period."""
+    generator = np.random.default_rng(2)
+    parts = []
+    for topic, rate in rates.items():
+        times = np.arange(rate.size) + 5_800_100
+        parts.append(pd.DataFrame({"t": times, "n": generator.poisson(rate).astype(float), "topic": topic}))
+    sends = pd.concat(parts)
+    blank = pd.DataFrame()
+    flows = sends.assign(op="send", rows_=sends["n"])
+    spans = pd.DataFrame({"t": sends["t"].unique()})
+    return volume(Tables(spans, blank, flows, blank, blank, blank, blank, blank))
+
+
+@pytest.mark.parametrize(("left", "kind"), [(0.0, "silence"), (0.12, "traffic_drop")])
+def test_a_topic_is_silent_only_if_nothing_is_sent_to_it(left: float, kind: str) -> None:
+    """Both last to the end of the records."""
+    rate = np.full(4 * 288, 40.0)
+    rate[-30:] *= left
+    (found,) = _volume({"a": rate, "b": np.full(4 * 288, 40.0)})
+    assert (found.kind, found.open, found.about["topic"]) == (kind, True, "a")
+
+
+def test_a_new_topic_has_sent_nothing_before() -> None:
+    rate = np.full(4 * 288, 40.0)
+    new = np.where(np.arange(rate.size) < 500, 0.0, rate)
+    assert _volume({"new": new, "b": rate, "c": rate}) == []
+
+
+def test_queues_of_a_new_group_have_not_stopped_before() -> None:
+    """The group takes all messages from the first one on, two days later, and then keeps up."""
+    times, places = np.meshgrid(np.arange(400), np.arange(4))
+    sent = pd.DataFrame({"t": times.ravel(), "queue": places.ravel(), "op": "send", "topic": "a", "broker": "b"})
+    sent = sent.assign(grp=None, m=9.0, n=9.0, rows_=9.0)
+    taken = sent[sent["t"] >= 288].assign(op="receive", grp="g")
+    taken.loc[taken["t"] == 288, "m"] *= 288
+    blank = pd.DataFrame({"topic": []})
+    rows = pd.concat([sent, taken], ignore_index=True)
+    spans = pd.DataFrame({"t": np.arange(800)})
+    assert queues(Tables(spans, blank, blank, rows, blank, blank, blank, blank)) == []

@@ -113,7 +113,7 @@ def _stops(
     total = counts.sum(axis=0)
     found = []
     for place, name in enumerate(names):
-        begins, ends = _life(counts[place], column)
+        begins, ends = _life(counts[place] if column == "client" else total)
         series = counts[place, begins:ends]
         others = given[name] if name in given else total - counts[place]
         others = others[begins:ends]
@@ -145,9 +145,9 @@ def _stops(
 _HOUR, _FEW = 3600 // (COARSE * STEP), 8
 
 
-def _life(series: Array, column: str) -> tuple[int, int]:
-    """Return the periods in which the subject existed: a client from its first request on, a queue always."""
-    return (int(np.argmax(series > 0)), series.size) if column == "client" else (0, series.size)
+def _life(series: Array) -> tuple[int, int]:
+    """Return the periods in which the subject existed: a client from its first message on, a queue from its group's."""
+    return int(np.argmax(series > 0)), series.size
 
 
 def _usual_ratio(series: Array, others: Array) -> float:

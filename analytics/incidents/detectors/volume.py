@@ -17,6 +17,8 @@ from remoting.names import DLQ_PREFIX, RETRY_PREFIX
 _MORE, _TIMES, _LEAST_MORE = 2.0, 2.0, 60.0
 # Less: factor of the CUSUM, highest ratio to the lowest usual count, least number of messages missing.
 _LESS, _SHARE, _LEAST_LESS, _SURE = 0.2, 0.3, 22.0, 18.0
+# Highest share of the lowest usual count that is nothing.
+_NOTHING = 0.01
 # Growth: factor of the CUSUM and least ratio to the typical count of such days.
 _GROWN, _GROWN_TIMES = 1.7, 1.8
 # And the least ratio to the highest count of other days.
@@ -224,6 +226,8 @@ def _peak(seen: Array, usual: Array, span: Interval) -> int:
 
 def _drops(tables: Tables, about: dict[str, str], counts: Array, low: Array, sampled: float) -> list[Finding]:
     expected = np.nan_to_num(low, nan=0.0)
+    # Before its first message a topic did not exist.
+    expected[: int(np.argmax(counts > 0))] = 0.0
     found = []
     for span in intervals(gains(counts * sampled, expected * sampled, _LESS), _LEAST_LESS * 0.5):
         seen, usual = counts[span.start : span.end].sum(), expected[span.start : span.end].sum()
@@ -234,7 +238,9 @@ def _drops(tables: Tables, about: dict[str, str], counts: Array, low: Array, sam
                 start -= 1
             still = span.end >= tables.periods - 1 or not counts[span.end :].any()
             end = tables.periods if still else span.end
-            kind = "silence" if still else "traffic_drop"
+            # The first period has messages from before.
+            silent = counts[span.start + 1 : end].sum() <= _NOTHING * usual
+            kind = "silence" if still and silent else "traffic_drop"
             score = likelihood(seen * sampled, usual * sampled)
             if score >= _SURE:
                 found.append(_finding(tables, kind, about, start, end, seen, usual, score, usual - seen))
