@@ -130,7 +130,7 @@ class Server(uvicorn.Server):
         while self.tls is not None:
             await anyio.sleep(self.reload_interval)
             outcome = await anyio.to_thread.run_sync(self.tls.refresh)
-            if outcome is Refresh.RELOADED:
+            if outcome in (Refresh.RELOADED, Refresh.ROTATED):
                 self.tls.context.set_alpn_protocols(["http/1.1"])
             elif outcome is Refresh.FAILED:
                 _log.error("the changed certificate is not usable, the previous one stays in use: %s", self.tls.error)
