@@ -9,6 +9,8 @@ from proxy.settings.file_source import ConfigError
 from proxy.settings.model import Settings
 
 _LISTEN = "listen"
+# Hosts that stand for every address of IPv6 and IPv4.
+_DUAL_STACK = {"", "::"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ def _ports(settings: Settings) -> Iterator[_Ports]:
 
 def _same_host(one: HostPort, other: HostPort) -> bool:
     """Whether both listen on an address in common; names are not resolved."""
-    if one.host == other.host or "" in (one.host, other.host):
+    if one.host == other.host or {one.host, other.host} & _DUAL_STACK:
         return True
     if one.ip is not None and other.ip is not None and one.ip.version != other.ip.version:
         return False
