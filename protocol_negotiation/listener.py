@@ -196,7 +196,8 @@ def _keepalive_options(timeout: int) -> tuple[_SocketOption, ...]:
     """Return the options that close a connection `timeout` seconds after its host's last packet; none for 0.
 
     Half of the time passes before the first keepalive probe. TCP_USER_TIMEOUT (ms) covers connections with unsent
-    data, for which there are no probes.
+    data, for which there are no probes. Linux counts a window of zero as well (tcp_probe_timer), although the host
+    acknowledges the probes: a client that reads nothing for `timeout` seconds while data wait loses its connection.
     """
     if not timeout:
         return ()

@@ -108,7 +108,7 @@ class Negotiation:
     @property
     def sender_trusted(self) -> bool:
         """Whether PROXY headers of the sender are accepted."""
-        # The file permissions of a Unix socket restrict its clients already.
+        # The permissions of a Unix socket's file restrict its clients already; SECURITY.md names the consequence.
         networks = self._policy.trusted_proxies
         return self._sender.is_unix or (bool(networks) and contains(networks, self._sender.ip))
 

@@ -22,8 +22,8 @@ class ListenerOptions:
             sockets and trusted proxies without a PROXY header are exempt.
         max_negotiations: maximum number of connections in negotiation; above it, the oldest one is closed.
         max_handshakes: maximum number of concurrent TLS handshakes; further ones wait.
-        dead_peer_timeout: seconds after which the kernel closes a TCP connection whose host does not answer any more;
-            0: as the system says.
+        dead_peer_timeout: seconds after which the kernel closes a TCP connection whose host does not answer any more,
+            or, on Linux, whose receive window stays zero; 0: as the system says.
         socket_mode: permissions of a Unix socket; to connect, a process must be able to write.
         unix_mode: permissions of a Unix socket's file; None: as the umask says.
     """

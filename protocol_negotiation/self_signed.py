@@ -36,17 +36,25 @@ class SelfSigned:
 
 
 class SelfSignedSource(ContextSource[SelfSigned]):
-    """A context with a certificate that is made by the constructor, and never changes."""
+    """Contexts with a certificate that is made by the constructor, and never changes."""
 
-    __slots__ = ()
+    __slots__ = ("_certificate",)
+
+    def __init__(self, files: SelfSigned) -> None:
+        self._certificate = _make_certificate()
+        super().__init__(files)
 
     def create(self, files: SelfSigned) -> ssl.SSLContext:
-        """Return a context with a new certificate. Raises TlsError."""
+        """Return a new context with the certificate. Raises TlsError."""
         # The ssl module loads certificates from files only.
         with ExitStack() as stack:
-            chain, key = _make_certificate()
-            certificate_file, key_file = _memory_files(stack, chain, key) or _disk_files(stack, chain, key)
+            certificate_file, key_file = _memory_files(stack, *self._certificate) or _disk_files(
+                stack, *self._certificate
+            )
             return server_context(TlsFiles(certificate_file, key_file, options=files.options))
+
+    def _new_epoch(self) -> int:
+        return self.files.options.ticket_epoch
 
 
 def _memory_files(stack: ExitStack, *contents: bytes) -> list[Path]:

@@ -95,6 +95,14 @@ class TlsOptions:
     tickets: SessionTickets = SessionTickets.SHARED
     ticket_secret: bytes | None = field(default=None, repr=False)
 
+    @property
+    def ticket_epoch(self) -> int:
+        """The current period of the ticket keys; a constant without tickets.
+
+        Keys are those of a context, random unless they are shared: each period has a new context.
+        """
+        return 0 if self.tickets is SessionTickets.OFF else ticket_epoch()
+
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
@@ -245,6 +253,5 @@ class TlsSource(ContextSource[TlsFiles]):
         """Return a new context. Raises TlsError."""
         return server_context(files)
 
-    def _new_stamp(self) -> Any:
-        shared = self.files.options.ticket_secret is not None
-        return super()._new_stamp(), ticket_epoch() if shared else 0
+    def _new_epoch(self) -> int:
+        return self.files.options.ticket_epoch

@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 # Permissions that a private file must not have: any for group and others.
 _OPEN_TO_OTHERS = 0o077
-# Seconds for which shared session ticket keys are used.
+# Seconds for which session ticket keys are used.
 TICKET_PERIOD = 12 * 3600.0
 
 
@@ -85,6 +85,7 @@ class Refresh(StrEnum):
 
     UNCHANGED = "unchanged"
     RELOADED = "reloaded"
+    ROTATED = "rotated"
     FAILED = "failed"
 
 
@@ -100,19 +101,19 @@ _Files = TypeVar("_Files", bound=Files)
 
 
 class ContextSource(Generic[_Files]):
-    """The current context of a set of TLS files.
+    """The current context of a set of TLS files, with session ticket keys of the current period.
 
     The constructor reads the files and raises TlsError. `context` is for new connections; established connections
     keep theirs. `error` is the error of the last refresh, if it failed. Assign `files` to change them at the next
     refresh.
     """
 
-    __slots__ = ("_stamp", "context", "error", "files")
+    __slots__ = ("_epoch", "_stamp", "context", "error", "files")
 
     def __init__(self, files: _Files) -> None:
         self.files = files
         self.error: TlsError | None = None
-        self._stamp = self._new_stamp()
+        self._stamp, self._epoch = self._new_stamp(), self._new_epoch()
         self.context = self.create(files)
 
     def create(self, files: _Files) -> ssl.SSLContext:
@@ -120,25 +121,30 @@ class ContextSource(Generic[_Files]):
         raise NotImplementedError
 
     def refresh(self) -> Refresh:
-        """Create a new context if any file has changed; to be called periodically.
+        """Create a new context if any file has changed, or for new ticket keys; to be called periodically.
 
         On failure, the last valid context stays, `error` is set, and the next call retries. Blocks, because it reads
         files: on an event loop, call it in a thread.
         """
         try:
             # Before the files are read, so that the next call detects a change in between.
-            stamp = self._new_stamp()
-            if stamp == self._stamp and self.error is None:
+            stamp, epoch = self._new_stamp(), self._new_epoch()
+            changed = stamp != self._stamp or self.error is not None
+            if not changed and epoch == self._epoch:
                 return Refresh.UNCHANGED
             self.context = self.create(self.files)
         except TlsError as error:
             self.error = error
             return Refresh.FAILED
-        self._stamp, self.error = stamp, None
-        return Refresh.RELOADED
+        self._stamp, self._epoch, self.error = stamp, epoch, None
+        return Refresh.RELOADED if changed else Refresh.ROTATED
 
     def _new_stamp(self) -> Any:
         return self.files, stamp_of(self.files.paths)
+
+    def _new_epoch(self) -> int:
+        """Return the period of the ticket keys; a constant without tickets."""
+        return 0
 
 
 def stamp_of(paths: Iterable[Path]) -> tuple[tuple[int, int, int, int], ...]:
@@ -147,7 +153,7 @@ def stamp_of(paths: Iterable[Path]) -> tuple[tuple[int, int, int, int], ...]:
 
 
 def ticket_epoch() -> int:
-    """Return the number of the current period of shared session ticket keys."""
+    """Return the number of the current period of session ticket keys."""
     return int(time.time() // TICKET_PERIOD)
 
 

@@ -51,7 +51,8 @@ def main(arguments: list[str] | None = None) -> int:
         from proxy.tools.doctor.command import run
 
         return run(options)
-    return _run_server(options, arguments)
+    with _sighup_ignored():
+        return _run_server(options, arguments)
 
 
 def _run_extension(name: str, arguments: list[str]) -> int:
@@ -147,6 +148,16 @@ async def _serve(
 
             await app.serve(ready, stop)
     _log.info("stopped")
+
+
+@contextmanager
+def _sighup_ignored() -> Iterator[None]:
+    """Ignore SIGHUP until there is a handler: without one, a reload during the start would end the process."""
+    former = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, former)
 
 
 @contextmanager

@@ -64,7 +64,7 @@ class Peers:
     def __init__(self, settings: AdminSettings, name: str, clock: Callable[[], float] = time.monotonic) -> None:
         self.name = name or socket.gethostname()
         # The same at all workers of a replica.
-        self.instance = f"{socket.gethostname()} {settings.listen} {name}"
+        self.instance = f"{socket.gethostname()} {settings.configured} {name}"
         self._settings = settings
         self._clock = clock
         self._resolved_at = float("-inf")

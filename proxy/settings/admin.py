@@ -111,6 +111,9 @@ class AdminSettings(SettingsTable):
         500, gt=0, description="recent closed connections, protocol errors and write operations kept, of each kind"
     )
 
+    # `listen` before `of_worker`; empty: unchanged.
+    _configured: str = ""
+
     @model_validator(mode="after")
     def _check_complete(self) -> "AdminSettings":
         if (self.certificate is None) != (self.key is None):
@@ -133,10 +136,23 @@ class AdminSettings(SettingsTable):
         """The address of the Admin gRPC service; None if it is off."""
         return None if self.grpc == OFF else HostPort.parse(self.grpc)
 
+    def of_worker(self, number: int) -> "AdminSettings":
+        """Return the settings of one of several workers: the ports plus its number."""
+        ports = {"listen": self.address, "grpc": self.grpc_address}
+        addresses = {name: str(HostPort(it.host, it.port + number)) for name, it in ports.items() if it and it.port}
+        copy = self.model_copy(update=addresses)
+        copy._configured = self.configured
+        return copy
+
+    @property
+    def configured(self) -> str:
+        """`listen` as configured, the same at all workers of a replica."""
+        return self._configured or self.listen
+
     @property
     def chosen(self) -> bool:
-        """Whether `listen` is not the default: then a failure to listen is an error."""
-        return self.listen != DEFAULT_LISTEN
+        """Whether the configured address is not the default: then a failure to listen is an error."""
+        return self.configured != DEFAULT_LISTEN
 
     @property
     def files(self) -> TlsFiles | None:

@@ -30,7 +30,8 @@ class LimitSettings(SettingsTable):
         ge=0,
         le=3600,
         description="seconds after which a TCP connection is closed whose host does not answer any more, by keepalive"
-        " probes and TCP_USER_TIMEOUT; 0: as the system says",
+        " probes and TCP_USER_TIMEOUT. On Linux also that of a client that reads nothing for so long while responses"
+        " wait: raise it above the pauses of clients. 0: as the system says",
     )
     frame_timeout: float = Field(
         30.0,
@@ -59,7 +60,8 @@ class LimitSettings(SettingsTable):
         60.0,
         gt=0,
         description="seconds in which a remoting client with more unsent responses than `buffer` must read 16 KiB a"
-        " second, before its connection is closed",
+        " second, before its connection is closed; on Linux, `dead_peer_timeout` closes a client that reads nothing"
+        " at all",
     )
     hard_buffer: int = Field(
         32 * 2**20, gt=0, description="unsent responses in bytes at which the connection is closed"

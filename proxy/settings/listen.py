@@ -32,10 +32,17 @@ class ListenSettings(SettingsTable):
         None, description="broker of requests that name none (clients before 4.9.5 name none); default: any broker"
     )
     socket_mode: str = Field(
-        "600", pattern="^0?[0-7]{3}$", description="permissions of a Unix socket's file, octal; 660 admits its group"
+        "600",
+        pattern="^0?[0-7]{3}$",
+        description="permissions of a Unix socket's file, octal; 660 admits its group. Whoever may open it chooses the "
+        "client address with a PROXY header",
     )
     tls: bool = Field(True, description="accept TLS as tls.mode says; false: plain text only")
-    trusted_proxies: Networks = Field([], description="networks from which PROXY protocol headers are accepted")
+    trusted_proxies: Networks = Field(
+        [],
+        description="networks from which PROXY protocol headers are accepted; on a Unix socket, those of every client "
+        "are",
+    )
     max_connections: int = Field(50_000, gt=0, description="open connections; further connections are rejected")
     max_connections_per_address: int = Field(
         5_000,

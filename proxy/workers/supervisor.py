@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
@@ -315,4 +316,18 @@ def _status_name(status: int) -> str:
 async def supervise(settings: Settings, arguments: Sequence[str]) -> int:
     """Run workers with the arguments of this program; see `Supervisor.run`."""
     os.environ[TICKET_SECRET] = secrets.token_hex(32)
-    return await Supervisor(settings, (sys.executable, "-m", "proxy", *arguments)).run()
+    os.environ.update(_search_path())
+    # -P: without it, a file proxy.py in the current directory would run instead.
+    return await Supervisor(settings, (sys.executable, "-P", "-m", "proxy", *arguments)).run()
+
+
+def _search_path() -> dict[str, str]:
+    """Return the environment with which workers find the modules of this process without the current directory.
+
+    `python -m proxy` in a source checkout finds them there.
+    """
+    root = Path(__file__).resolve().parents[2]
+    former = os.environ.get("PYTHONPATH", "")
+    if Path(sys.path[0]).resolve() != root or str(root) in former.split(os.pathsep):
+        return {}
+    return {"PYTHONPATH": f"{root}{os.pathsep}{former}" if former else str(root)}

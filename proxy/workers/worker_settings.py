@@ -7,6 +7,7 @@ from proxy.backends.embedded_node import worker_socket
 from proxy.settings.embedded import EmbeddedSettings
 from proxy.settings.loading import ConfigError, Sources
 from proxy.settings.model import Settings
+from proxy.workers.worker_ports import check_ports
 
 
 def check_workers(settings: Settings) -> None:
@@ -20,6 +21,7 @@ def check_workers(settings: Settings) -> None:
             raise ConfigError(
                 f"listen: {item.address} would be a different port for each of {settings.workers} workers"
             )
+    check_ports(settings)
 
 
 @dataclass(frozen=True)
@@ -43,9 +45,7 @@ def of_worker(settings: Settings, number: int) -> Settings:
     """
     changes: dict[str, object] = {"metrics_listen": None}
     if number:
-        ports = {"listen": settings.admin.address, "grpc": settings.admin.grpc_address}
-        addresses = {name: str(HostPort(it.host, it.port + number)) for name, it in ports.items() if it and it.port}
-        changes["admin"] = settings.admin.model_copy(update=addresses)
+        changes["admin"] = settings.admin.of_worker(number)
     if number and settings.embedded.directory is not None:
         changes["embedded"] = EmbeddedSettings()
         # The same as for clients of the first worker.

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,23 @@ def test_accepted_sockets_keep_the_options_of_the_system_without_a_timeout(run: 
             accepted = _keepalive(recorder.transport.get_extra_info("socket"))
             assert (accepted[0], accepted[-1]) == (0, 0)
             await close_client(writer)
+
+    run(scenario())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="TCP_USER_TIMEOUT is a part of Linux")
+def test_timeout_of_a_dead_peer_applies_to_a_client_that_reads_nothing(run: Run) -> None:
+    """As limits.dead_peer_timeout says: its kernel answers, but the data wait for longer than the timeout."""
+
+    async def scenario() -> None:
+        async with listening(dead_peer_timeout=1) as running:
+            with socket.create_connection(("127.0.0.1", running.address.port), 30) as client:
+                client.sendall(FRAME)
+                _, recorder = await running.recorder()
+                recorder.transport.write(bytes(16 * 2**20))
+                async with asyncio.timeout(30):
+                    while not recorder.transport.is_closing():
+                        await asyncio.sleep(0.05)
 
     run(scenario())
 

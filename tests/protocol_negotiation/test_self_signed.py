@@ -1,6 +1,7 @@
 import os
 import ssl
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,10 @@ import pytest
 from protocol_negotiation import self_signed
 from protocol_negotiation.self_signed import SelfSigned, SelfSignedSource
 from protocol_negotiation.tls import MinimumVersion, TlsFiles, TlsOptions, server_context
-from protocol_negotiation.tls_files import Refresh
+from protocol_negotiation.tls_files import TICKET_PERIOD, Refresh
 from protocol_negotiation.tls_peer import negotiated_tls
 from tests.protocol_negotiation.test_tls import handshake
+from tests.protocol_negotiation.test_tls_front import reuses, session_with
 
 
 def unverifying_client() -> ssl.SSLContext:
@@ -86,6 +88,23 @@ def test_system_without_files_in_memory_has_private_ones_on_disk(
     handshake(source.context, unverifying_client())
     assert modes == [0o600, 0o600]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_ticket_keys_are_replaced_and_the_certificate_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000 * TICKET_PERIOD
+    monkeypatch.setattr(time, "time", lambda: now)
+    source = SelfSignedSource(SelfSigned(TlsOptions()))
+    client = unverifying_client()
+    session = session_with(source.context, client)
+    certificate = handshake(source.context, client)[1].getpeercert(binary_form=True)
+    now += TICKET_PERIOD - 1
+    assert source.refresh() is Refresh.UNCHANGED
+    assert reuses(source.context, client, session)
+    now += 1
+    assert source.refresh() is Refresh.ROTATED
+    assert not reuses(source.context, client, session)
+    assert handshake(source.context, client)[1].getpeercert(binary_form=True) == certificate
+    assert source.refresh() is Refresh.UNCHANGED
 
 
 def test_refresh_keeps_the_certificate() -> None:

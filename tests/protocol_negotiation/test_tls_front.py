@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import ssl
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from protocol_negotiation.tls import (
     TlsSource,
     server_context,
 )
-from protocol_negotiation.tls_files import Refresh
+from protocol_negotiation.tls_files import TICKET_PERIOD, Refresh
 from proxy.tools.cert.authority import Authority, Issued
 from tests.protocol_negotiation.servers import Run, RunningListener, close_client, listening, wait_until
 from tests.protocol_negotiation.test_tls import handshake
@@ -176,6 +177,35 @@ def test_workers_with_a_secret_resume_each_others_sessions(issuer: Authority, ve
         assert not reuses(server_context(other), client, session)
     issuer.issue_server("server", ["rocketmq.test"], 1, replace=True)
     assert not reuses(server_context(shared), client, session)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize("secret", [_SECRET, None])
+def test_ticket_keys_are_replaced_after_their_period(
+    issuer: Authority, monkeypatch: pytest.MonkeyPatch, version: ssl.TLSVersion, secret: bytes | None
+) -> None:
+    now = 1000 * TICKET_PERIOD
+    monkeypatch.setattr(time, "time", lambda: now)
+    files = files_of(issuer.issue_server("server", ["rocketmq.test"], 1), options=TlsOptions(ticket_secret=secret))
+    source = TlsSource(files)
+    client = client_context(issuer, version=version)
+    session = session_with(source.context, client)
+    now += TICKET_PERIOD - 1
+    assert source.refresh() is Refresh.UNCHANGED
+    assert reuses(source.context, client, session)
+    now += 1
+    assert source.refresh() is Refresh.ROTATED
+    assert not reuses(source.context, client, session)
+    assert source.refresh() is Refresh.UNCHANGED
+
+
+def test_without_tickets_there_are_no_keys_to_replace(issuer: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000 * TICKET_PERIOD
+    monkeypatch.setattr(time, "time", lambda: now)
+    options = TlsOptions(tickets=SessionTickets.OFF)
+    source = TlsSource(files_of(issuer.issue_server("server", ["rocketmq.test"], 1), options=options))
+    now += 2 * TICKET_PERIOD
+    assert source.refresh() is Refresh.UNCHANGED
 
 
 def session_with(

@@ -3,9 +3,12 @@
 import asyncio
 import gc
 import logging
+import signal
 import socket
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -116,3 +119,31 @@ async def test_start_warns_of_advertised_names_that_do_not_resolve(
         "listen.advertise: gantry-7f9c.invalid",
         "listen.advertise_rules: inner.invalid",
     ]
+
+
+def test_sighup_during_the_start_does_not_end_the_process(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    words = ["--listen", f"{HOST}:0", "--embedded", str(tmp_path / "broker"), "--admin", "off"]
+    with (
+        log.open("wb") as output,
+        subprocess.Popen([sys.executable, "-m", "proxy", "serve", *words], cwd=ROOT, stderr=output) as gantry,
+    ):
+        _wait(lambda: _ignores_sighup(gantry.pid), log)
+        assert log.read_text() == ""
+        gantry.send_signal(signal.SIGHUP)
+        _wait(lambda: "gantry: ready" in log.read_text() or gantry.poll() is not None, log)
+        gantry.terminate()
+        assert gantry.wait(60) == 0, log.read_text()
+
+
+def _ignores_sighup(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status").read_text()
+    ignored = next(line.split()[1] for line in status.splitlines() if line.startswith("SigIgn:"))
+    return bool(int(ignored, 16) >> (signal.SIGHUP - 1) & 1)
+
+
+def _wait(check: Callable[[], bool], log: Path) -> None:
+    deadline = time.monotonic() + 45
+    while not check():
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.005)

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, cast
 
 import anyio
@@ -13,7 +14,7 @@ import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from protocol_negotiation.tls import Refresh, TlsFiles, TlsSource
+from protocol_negotiation.tls import Refresh, SessionTickets, TlsFiles, TlsSource
 from protocol_negotiation.tls_peer import distinguished_name
 from proxy.admin.access import Gatekeeping
 from proxy.admin.http import problems
@@ -130,7 +131,7 @@ class Server(uvicorn.Server):
         while self.tls is not None:
             await anyio.sleep(self.reload_interval)
             outcome = await anyio.to_thread.run_sync(self.tls.refresh)
-            if outcome is Refresh.RELOADED:
+            if outcome in (Refresh.RELOADED, Refresh.ROTATED):
                 self.tls.context.set_alpn_protocols(["http/1.1"])
             elif outcome is Refresh.FAILED:
                 _log.error("the changed certificate is not usable, the previous one stays in use: %s", self.tls.error)
@@ -178,7 +179,8 @@ def _tls(files: TlsFiles) -> TlsSource:
 
 def _following(source: TlsSource, files: TlsFiles) -> Any:
     """Return a context that passes each connection to the newest one: a listening socket keeps its first context."""
-    context = _tls(files).context
+    # Its session ticket keys would never change, and sessions could outlive a change of the certificate authorities.
+    context = _tls(replace(files, options=replace(files.options, tickets=SessionTickets.OFF))).context
 
     def follow(connection: Any, _: str | None, __: Any) -> None:
         connection.context = source.context

@@ -14,6 +14,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from proxy.workers.supervisor import _search_path
 from tests.ports import free_port
 from tests.proxy.workers.processes import ROOT, Process, words, workers
 
@@ -130,3 +131,50 @@ def test_each_worker_reports_its_own_configuration_and_no_changes(tmp_path: Path
     finally:
         process.process.kill()
         process.process.wait()
+
+
+_CONSOLE_SCRIPT = "import sys; sys.argv[0] = 'gantry'; from proxy.__main__ import main; sys.exit(main())"
+
+
+def test_workers_do_not_import_from_the_current_directory(tmp_path: Path) -> None:
+    """As the installed command, which does not search it either."""
+    (tmp_path / "proxy.py").write_text("raise SystemExit('a file of the current directory')")
+    words = ["--listen", f"127.0.0.1:{free_port()}", "--embedded", str(tmp_path / "store"), "--admin", "off"]
+    log = tmp_path / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-c", _CONSOLE_SCRIPT, "serve", "--workers", "2", *words],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stderr=output,
+        )
+    try:
+        deadline = time.monotonic() + 45
+        while log.read_text().count("gantry: ready") < 2:
+            assert time.monotonic() < deadline, log.read_text()
+            assert process.poll() is None, log.read_text()
+            time.sleep(0.05)
+        process.terminate()
+        assert process.wait(45) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize(
+    ("first", "inherited", "expected"),
+    [
+        (str(ROOT), None, str(ROOT)),
+        (str(ROOT), "/a", f"{ROOT}{os.pathsep}/a"),
+        (str(ROOT), f"/a{os.pathsep}{ROOT}", None),
+        ("/usr/bin", None, None),
+    ],
+)
+def test_workers_search_the_source_checkout_only_if_their_parent_does(
+    monkeypatch: pytest.MonkeyPatch, first: str, inherited: str | None, expected: str | None
+) -> None:
+    monkeypatch.setattr(sys, "path", [first, *sys.path])
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    if inherited is not None:
+        monkeypatch.setenv("PYTHONPATH", inherited)
+    assert _search_path().get("PYTHONPATH") == expected
