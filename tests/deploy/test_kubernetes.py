@@ -2,6 +2,7 @@
 express.
 """
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,20 @@ def test_policy_restricts_clients_where_everyone_may_do_everything(manifests: di
     ((label, value),) = peer["namespaceSelector"]["matchLabels"].items()
     for file in (DEPLOY / "kubernetes" / "gantry.toml", ROOT / "docs" / "deployment.md"):
         assert f"{label}={value}" in file.read_text()
+
+
+def test_documented_objects_of_peers_match_the_pods(manifests: dict[str, Any]) -> None:
+    text = (ROOT / "docs" / "operating" / "admin-api.md").read_text()
+    sample = re.search(r"^```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert sample is not None
+    labels = manifests["Deployment"]["spec"]["template"]["metadata"]["labels"].items()
+    service, policy = yaml.safe_load_all(sample[1])
+    for document in (service, policy):
+        for version in VERSIONS:
+            kubernetes_validate.validate(document, version, strict=True)
+    assert service["spec"]["selector"].items() <= labels
+    assert policy["spec"]["podSelector"]["matchLabels"].items() <= labels
+    assert f'peers = ["{service["metadata"]["name"]}:{service["spec"]["ports"][0]["port"]}"]' in text
 
 
 def test_stop_timeout_covers_a_drain(pod: dict[str, Any], container: dict[str, Any]) -> None:
