@@ -63,6 +63,7 @@ from proxy.observability.metrics import Metrics
 from proxy.observability.metrics.core_gauges import register as register_core_gauges
 from proxy.observability.metrics.server_push import CountedPush
 from proxy.observability.metrics.transactions import CountedTransactions
+from proxy.operations import health_checks
 from proxy.operations.services import AdminServices
 from proxy.overload import overload_metrics
 from proxy.overload.holders import Connection
@@ -144,6 +145,7 @@ class App:
             self.overload.watch,
             guard,
             self.turns,
+            lambda: health_checks.backend_works(self),
         )
         self.remoting = RemotingFrontend(
             self.core,

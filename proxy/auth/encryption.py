@@ -13,9 +13,8 @@ from pathlib import Path
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from proxy.auth.sources.files import FORBIDDEN_MODE
 from proxy.auth.sources.own_file import ENCRYPTED
-from proxy.settings.field_types import read_secret
+from proxy.settings.secret_files import read_secret
 
 _KEY_BYTES, _NONCE_BYTES, _TAG_BYTES = 32, 12, 16
 
@@ -83,7 +82,4 @@ def read_cipher(text: str | None, file: Path | None) -> SecretCipher:
     if file is None:
         return SecretCipher(text or "", "auth.users_key")
     keys = read_secret(None, file, "auth.users_key_file")
-    mode = file.stat().st_mode & 0o777
-    if mode & FORBIDDEN_MODE:
-        raise ValueError(f"auth.users_key_file {file}: the mode {mode:o} lets others read the keys: chmod 600 {file}")
     return SecretCipher(keys, f"auth.users_key_file {file}")

@@ -69,6 +69,8 @@ _CALLS = Family(
 class GrpcFrontend:
     """The gRPC service with its clients, renewals, metadata and health.
 
+    backend_works: whether brokers can be reached; the messaging service's health depends on it.
+
     Call `start` before connections are accepted, `run` in a task while they are, and `drain` at shutdown.
     """
 
@@ -82,6 +84,7 @@ class GrpcFrontend:
         memory: MemoryWatch | None = None,
         guard: Guard | None = None,
         turns: FairTurns | None = None,
+        backend_works: Callable[[], bool] = lambda: True,
     ) -> None:
         loop = asyncio.get_running_loop()
         grpc_settings = settings.grpc
@@ -116,6 +119,7 @@ class GrpcFrontend:
         # Whether operators permit serving, and whether any broker is listed.
         self._serving = True
         self._has_brokers = False
+        self._backend_works = backend_works
         self._register(with_health=grpc_settings.health, with_reflection=grpc_settings.reflection)
         self._watch(metrics)
         if trace is not None:
@@ -180,7 +184,7 @@ class GrpcFrontend:
     async def _update_health(self) -> None:
         has_brokers = False
         with contextlib.suppress(RemotingError):
-            has_brokers = bool(await self._core.backend.brokers())
+            has_brokers = bool(await self._core.backend.brokers()) and self._backend_works()
         self._has_brokers = has_brokers
         await self._publish_health()
 

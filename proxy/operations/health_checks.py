@@ -11,15 +11,30 @@ from proxy.overload.monitor import Level
 
 def look(replica: Replica) -> list[Check]:
     """Return all checks, without forced failures."""
-    backend = replica.backend
-    behind = _cluster(backend) if isinstance(backend, ClusterBackend) else _storage(replica)
-    return [_listeners(replica), *behind, _memory(replica), _certificates(replica), _users(replica), _drain(replica)]
+    return [
+        _listeners(replica),
+        *_behind(replica),
+        _memory(replica),
+        _certificates(replica),
+        _users(replica),
+        _drain(replica),
+    ]
+
+
+def backend_works(replica: Replica) -> bool:
+    """Return whether brokers can be reached, or the embedded broker stores messages."""
+    return all(check.status != "fail" for check in _behind(replica))
 
 
 def find_lasting(replica: Replica) -> list[Check]:
     """Return the failures that end only with a restart of the process."""
     failure = replica.storage_failure
     return [] if failure is None else [Check(Aspect.BACKEND, "fail", failure)]
+
+
+def _behind(replica: Replica) -> Iterator[Check]:
+    backend = replica.backend
+    return _cluster(backend) if isinstance(backend, ClusterBackend) else _storage(replica)
 
 
 def _listeners(replica: Replica) -> Check:

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from proxy.settings.secret_files import check_mode
+
 _MINIMUM_LENGTH = 16
 
 
@@ -14,8 +16,11 @@ def read_tokens(file: Path) -> list[tuple[str, str, str]]:
     """Return permission (read or write), name and token of each line. Raises TokenFileError."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
+        check_mode(file)
     except (OSError, UnicodeDecodeError) as error:
         raise TokenFileError(f"{file}: {getattr(error, 'strerror', None) or 'not text'}") from None
+    except ValueError as error:
+        raise TokenFileError(str(error)) from None
     return list(_tokens(file, lines))
 
 

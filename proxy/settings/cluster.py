@@ -5,7 +5,8 @@ from pathlib import Path
 
 from pydantic import Field, model_validator
 
-from proxy.settings.field_types import RemoteAddresses, SettingsTable, read_secret
+from proxy.settings.field_types import RemoteAddresses, SettingsTable
+from proxy.settings.secret_files import read_secret
 from remoting.signature import Credentials
 
 

@@ -5,7 +5,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from proxy.settings.field_types import FixedPortAddress, IpAddress, SettingsTable, read_secret
+from proxy.settings.field_types import FixedPortAddress, IpAddress, SettingsTable
+from proxy.settings.secret_files import read_secret
 from remoting.signature import Credentials
 
 # Clients keep state for each queue of a topic.

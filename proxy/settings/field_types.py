@@ -2,7 +2,6 @@
 
 import ipaddress
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
@@ -36,24 +35,6 @@ def split_list(separators: str) -> Callable[[object], object]:
 
 # RocketMQ's own tools separate addresses by either character.
 split_addresses = split_list(";,")
-
-
-def read_secret(text: str | None, file: Path | None, key: str) -> str:
-    """Return a secret: the content of a file without blanks at its ends, else the text. Raises ValueError.
-
-    key: the setting with the file's path.
-    """
-    if file is None:
-        assert text is not None
-        return text
-    try:
-        secret = file.read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise ValueError(f"{key} {file}: {reason}") from None
-    if not secret:
-        raise ValueError(f"{key} {file} is empty")
-    return secret
 
 
 def _address(text: str) -> str:

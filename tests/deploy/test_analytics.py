@@ -1,5 +1,6 @@
 """Schedules of analytics: their commands are understood, and their images do not run as root."""
 
+import re
 import shlex
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 import yaml
 
 from analytics.command import command_parser
-from tests.deploy.files import DEPLOY
+from tests.deploy.files import DEPLOY, ROOT
 
 FOLDER = DEPLOY / "analytics"
 
@@ -30,6 +31,13 @@ def _job() -> dict[str, Any]:
 @pytest.mark.parametrize("words", _commands(), ids=lambda words: words[0])
 def test_command_is_understood(words: list[str]) -> None:
     assert command_parser().parse_args(words).command in ("detect", "report")
+
+
+def test_spark_version_is_that_of_the_lock() -> None:
+    template = yaml.safe_load((FOLDER / "sparkapplication.yaml").read_text())["spec"]["template"]
+    locked = re.search(r"^pyspark==(\S+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE)
+    assert locked is not None
+    assert template["sparkVersion"] == locked[1]
 
 
 def test_cron_job_is_confined_and_never_runs_twice() -> None:

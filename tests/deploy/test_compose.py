@@ -1,6 +1,7 @@
 """The Compose file, parsed by compose-go, the library of Docker Compose."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,9 @@ def project() -> dict[str, Any]:
 
 
 def test_all_objects_are_present(project: dict[str, Any]) -> None:
-    services = {"namesrv", "broker", "gantry-1", "gantry-2", "access-point", "prometheus", "grafana"}
-    assert set(project["services"]) == services
+    own = {"gantry-1", "gantry-2", "access-point"}
+    others = {"namesrv", "store-owner", "broker", "prometheus", "grafana"}
+    assert set(project["services"]) == own | others
     assert all(Path(config["file"]).is_file() for config in project["configs"].values())
 
 
@@ -50,6 +52,26 @@ def test_replicas_are_alike_and_confined(project: dict[str, Any]) -> None:
     assert one["tmpfs"] == ["/tmp"]
     assert one["cap_drop"] == ["ALL"]
     assert Path(one["build"]["context"], one["build"]["dockerfile"]) == DEPLOY / "Containerfile"
+
+
+def test_health_check_is_that_of_the_image(project: dict[str, Any]) -> None:
+    """HAProxy waits for it, and images in the OCI format have none."""
+    for name in ("gantry-1", "gantry-2"):
+        check = project["services"][name]["healthcheck"]
+        assert (check["interval"], check["timeout"], check["start_period"], check["retries"]) == ("10s", "5s", "15s", 3)
+        image = re.search(r"^HEALTHCHECK [^\[]*(\[.*\])$", (DEPLOY / "Containerfile").read_text(), re.MULTILINE)
+        assert image is not None
+        assert check["test"] == ["CMD", *json.loads(image[1])]
+
+
+def test_broker_can_write_its_volume(project: dict[str, Any]) -> None:
+    """The image's user is 3000; a new volume belongs to root."""
+    owner, broker = project["services"]["store-owner"], project["services"]["broker"]
+    assert owner["image"] == broker["image"]
+    (volume,) = broker["volumes"]
+    assert owner["volumes"] == [volume]
+    assert owner["entrypoint"] == ["chown", "3000:3000", volume["target"]]
+    assert broker["depends_on"]["store-owner"]["condition"] == "service_completed_successfully"
 
 
 def test_stop_timeout_covers_a_drain(project: dict[str, Any]) -> None:

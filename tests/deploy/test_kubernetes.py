@@ -2,14 +2,16 @@
 express.
 """
 
+import re
+from pathlib import Path
 from typing import Any
 
 import kubernetes_validate
 import pytest
 import yaml
 
-from proxy.auth.sources.files import FORBIDDEN_MODE
 from proxy.core.health import PATHS
+from proxy.settings.secret_files import check_mode
 from tests.deploy.files import DEPLOY, ROOT, drain_seconds, run, settings
 from tests.tools import kustomize
 
@@ -119,9 +121,11 @@ def test_temporary_files_have_a_place(container: dict[str, Any], pod: dict[str, 
     assert any(volume["name"] == mount["name"] and "emptyDir" in volume for volume in pod["volumes"])
 
 
-def test_files_of_a_secret_belong_to_the_group_of_the_process(pod: dict[str, Any]) -> None:
+def test_files_of_a_secret_are_readable_by_the_group_of_the_process(pod: dict[str, Any], tmp_path: Path) -> None:
     assert pod["securityContext"]["fsGroup"] == pod["securityContext"]["runAsGroup"]
-    assert 0o440 & FORBIDDEN_MODE == 0
+    file = tmp_path / "users.toml"
+    file.touch(0o440)
+    check_mode(file)
     assert "defaultMode: 0440" in (ROOT / "docs" / "deployment.md").read_text()
 
 
@@ -132,6 +136,20 @@ def test_policy_restricts_clients_where_everyone_may_do_everything(manifests: di
     ((label, value),) = peer["namespaceSelector"]["matchLabels"].items()
     for file in (DEPLOY / "kubernetes" / "gantry.toml", ROOT / "docs" / "deployment.md"):
         assert f"{label}={value}" in file.read_text()
+
+
+def test_documented_objects_of_peers_match_the_pods(manifests: dict[str, Any]) -> None:
+    text = (ROOT / "docs" / "operating" / "admin-api.md").read_text()
+    sample = re.search(r"^```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert sample is not None
+    labels = manifests["Deployment"]["spec"]["template"]["metadata"]["labels"].items()
+    service, policy = yaml.safe_load_all(sample[1])
+    for document in (service, policy):
+        for version in VERSIONS:
+            kubernetes_validate.validate(document, version, strict=True)
+    assert service["spec"]["selector"].items() <= labels
+    assert policy["spec"]["podSelector"]["matchLabels"].items() <= labels
+    assert f'peers = ["{service["metadata"]["name"]}:{service["spec"]["ports"][0]["port"]}"]' in text
 
 
 def test_stop_timeout_covers_a_drain(pod: dict[str, Any], container: dict[str, Any]) -> None:

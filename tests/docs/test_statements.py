@@ -17,7 +17,7 @@ from docs.generate.configuration import models, settings
 from docs.generate.metrics import families
 from protocol_negotiation.negotiation import Outcome
 from proxy.__main__ import command_parser
-from proxy.settings.loading import load
+from proxy.settings.loading import check_access, load
 from proxy.settings.model import Settings
 from proxy.tools.demo import SAMPLES
 from proxy.traffic_rules.parsing import parse
@@ -166,9 +166,18 @@ def test_commands_and_their_options_exist() -> None:
     assert unknown == []
 
 
-@pytest.mark.parametrize("name", ["configuration.md", "tls.md", "clients.md", "traffic-rules.md"])
+_PAGES_WITH_SETTINGS = (
+    *("configuration.md", "tls.md", "clients.md", "traffic-rules.md", "broker-acl.md", "deployment.md"),
+    "operating/admin-api.md",
+)
+
+
+@pytest.mark.parametrize("name", _PAGES_WITH_SETTINGS)
 def test_toml_examples_are_valid(name: str, tmp_path: Path) -> None:
-    blocks = [block for block in _indented_blocks((DOCS / name).read_text()) if re.match(r"\[|\w+ = ", block)]
+    """An example with name servers is complete: Gantry starts with it."""
+    text = (DOCS / name).read_text()
+    fenced = re.findall(r"^```toml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    blocks = [block for block in [*_indented_blocks(text), *fenced] if re.match(r"\[|\w+ = ", block)]
     assert blocks
     for block in blocks:
         if "[[rule]]" in block:
@@ -176,7 +185,9 @@ def test_toml_examples_are_valid(name: str, tmp_path: Path) -> None:
         else:
             file = tmp_path / "gantry.toml"
             file.write_text(block)
-            load(file, {})
+            found = load(file, {})
+            if found.cluster.namesrv:
+                check_access(found)
 
 
 def _indented_blocks(text: str) -> list[str]:

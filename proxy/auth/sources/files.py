@@ -10,11 +10,10 @@ import anyio.to_thread
 
 from proxy.auth.policy import Directory
 from proxy.auth.sources.source import AuthError
+from proxy.settings.secret_files import check_mode
 
 _log = logging.getLogger("gantry.auth")
 
-# Permission bits that a file with secrets must not have: write by the group, and everything by others.
-FORBIDDEN_MODE = 0o027
 _Stamp = tuple[tuple[str, int, int, int], ...] | str
 
 
@@ -88,17 +87,14 @@ class FileSource:
         texts = []
         for file in self._files():
             try:
-                mode = file.stat().st_mode
-                if mode & FORBIDDEN_MODE:
-                    raise AuthError(
-                        f"{file}: the mode {mode & 0o777:o} lets others read the secrets or the group change them: "
-                        f"chmod 600 {file}"
-                    )
+                check_mode(file)
                 texts.append((str(file), file.read_text(encoding="utf-8")))
             except OSError as error:
                 raise AuthError(f"{file}: {error.strerror}") from None
             except UnicodeDecodeError:
                 raise AuthError(f"{file}: not UTF-8 text") from None
+            except ValueError as error:
+                raise AuthError(str(error)) from None
         try:
             return stamp, self._parse(texts)
         except ValueError as error:

@@ -27,9 +27,10 @@ from remoting import command as commands
 from remoting import messages
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
+from remoting.requests import REQUESTS
 from tests.grpc_gateway.messages import consumer_settings, producer_settings, stored
 from tests.proxy.backends.cluster.servers import Cluster, Server
-from tests.proxy.messages import request
+from tests.proxy.messages import complete, request
 from tests.proxy.replica import Client, certify, serving, soon, stops
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("transport", ["inprocess", "grpcio"])]
@@ -248,6 +249,28 @@ async def test_health_without_brokers_fails_for_the_service_only(cluster: Cluste
         stub: Any = health_pb2_grpc.HealthStub(open_channel)
         assert (await stub.Check(health_pb2.HealthCheckRequest())).status == SERVING
         assert (await stub.Check(health_pb2.HealthCheckRequest(service=_SERVICE))).status == NOT_SERVING
+
+
+async def test_health_of_the_service_fails_without_a_reachable_broker(
+    cluster: Cluster, transport: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.frontends.grpc_frontend._SWEEP_INTERVAL", 0.05)
+    async with replica(cluster, transport) as (app, broker), channel(app) as open_channel:
+        stub: Any = health_pb2_grpc.HealthStub(open_channel)
+        watch = stub.Watch(health_pb2.HealthCheckRequest(service=_SERVICE))
+        assert (await soon(watch.read())).status == SERVING
+        client = await Client.connect(app)
+        await client.ask(complete(REQUESTS[310]))
+        broker.stop()
+        # The first request may find the connection lost, the second that it cannot be opened.
+        for _ in range(2):
+            assert (await client.ask(complete(REQUESTS[310]))).code == ResponseCode.SERVICE_NOT_AVAILABLE
+        # The name server still lists the broker.
+        assert (await soon(watch.read())).status == NOT_SERVING
+        assert not app.admin_services.health.report("/readyz").ok
+        assert (await stub.Check(health_pb2.HealthCheckRequest())).status == SERVING
+        watch.cancel()
+        await client.close()
 
 
 # These stubs are typed for the synchronous channel only.

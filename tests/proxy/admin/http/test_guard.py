@@ -76,6 +76,7 @@ def test_certificate_determines_the_role(tmp_path: Path) -> None:
 
 def test_changed_token_file_is_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "tokens"
+    file.touch(0o600)
     file.write_text("# who\nread alice alices-own-secret-1\n\nwrite bob bobs-own-secret-12\n")
     now = [0.0]
     some = Access(AdminSettings(tokens=file), lambda: now[0])
@@ -98,8 +99,23 @@ def test_changed_token_file_is_read_again(tmp_path: Path, caplog: pytest.LogCapt
     assert "alices-newer-secret" not in caplog.text
 
 
+@pytest.mark.parametrize(("mode", "accepted"), [(0o440, True), (0o644, False), (0o660, False)])
+def test_token_file_must_not_be_readable_by_others(tmp_path: Path, mode: int, accepted: bool) -> None:
+    file = tmp_path / "tokens"
+    file.write_text("write bob bobs-own-secret-12\n")
+    file.chmod(mode)
+    if accepted:
+        assert (
+            access(tokens=file).caller("192.0.2.7", {"authorization": "Bearer bobs-own-secret-12"}, None).name == "bob"
+        )
+    else:
+        with pytest.raises(TokenFileError, match=f"the mode {mode:o} lets others read"):
+            access(tokens=file)
+
+
 @pytest.mark.parametrize("text", ["read alice short", "read alice", "own alice alices-own-secret-1"])
 def test_invalid_token_file_is_an_error_at_startup(tmp_path: Path, text: str) -> None:
+    (tmp_path / "tokens").touch(0o600)
     (tmp_path / "tokens").write_text(text)
     with pytest.raises(TokenFileError, match="line 1: needs"):
         access(tokens=tmp_path / "tokens")

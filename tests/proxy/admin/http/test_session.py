@@ -77,6 +77,7 @@ async def test_unknown_token_opens_no_session(served: Replica) -> None:
 async def test_session_of_a_withdrawn_token_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.admin.access._CHECK_INTERVAL", 0.0)
     tokens = tmp_path / "tokens"
+    tokens.touch(0o600)
     tokens.write_text("write ops a-token-that-is-withdrawn\n")
     async with replica(tmp_path / "store", admin={"local": "none", "tokens": tokens}) as served:
         assert (await log_in(served.read, "a-token-that-is-withdrawn")).json()["name"] == "ops"

@@ -256,6 +256,7 @@ def test_a_check_of_settings_names_every_mistake(shell: Shell, tmp_path: Path) -
 def test_a_check_of_settings_names_every_file_that_cannot_be_used(shell: Shell, tmp_path: Path) -> None:
     rules, tokens, file = tmp_path / "rules.toml", tmp_path / "tokens", tmp_path / "gantry.toml"
     rules.write_text("[[rule]]\n")
+    tokens.touch(0o600)
     tokens.write_text("read short\n")
     present = f"""
         listen = "127.0.0.1:0"
