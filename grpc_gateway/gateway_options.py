@@ -16,11 +16,12 @@ class GatewayOptions:
     call's deadline at which an empty receive is answered. auto_renew: renew the invisible duration of messages that
     push consumers work on. min_invisible, max_invisible: bounds of an invisible duration. renewal: invisible duration
     of a message that is renewed. renewal_limit: maximum time for which a message is renewed. receive_batch: maximum
-    number of messages per receive. publishing_backoff: a producer's attempts, then its initial and maximum pause (ms)
-    and multiplier. validate_message_type: enforce the topic's message type. lite_topic_size: maximum length of a lite
-    topic's name. recovery_limit: maximum orphaned_transaction_recovery_duration. client_expiry: time without a call
-    after which a client is taken for gone. metric_collector: OTLP collector (gRPC) that clients send their metrics
-    to; None: client metrics are off.
+    number of messages per receive. handle_grace: time after its expiry for which a receipt handle is still accepted,
+    for the latency of replies: public test suites expect an error a second after it. publishing_backoff: a producer's
+    attempts, then its initial and maximum pause (ms) and multiplier. validate_message_type: enforce the topic's message
+    type. lite_topic_size: maximum length of a lite topic's name. recovery_limit: maximum
+    orphaned_transaction_recovery_duration. client_expiry: time without a call after which a client is taken for gone.
+    metric_collector: OTLP collector (gRPC) that clients send their metrics to; None: client metrics are off.
     """
 
     max_body: int = 4 * 2**20
@@ -37,6 +38,7 @@ class GatewayOptions:
     renewal_limit: float = 10_800.0
     receive_batch: int = 32
     publishing_backoff: tuple[int, int, int, float] = (3, 10, 1_000, 2.0)
+    handle_grace: float = 0.5
     validate_message_type: bool = True
     lite_topic_size: int = 64
     recovery_limit: float = 3_600.0

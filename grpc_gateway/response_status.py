@@ -11,7 +11,14 @@ from protos.apache.rocketmq.v2.definition_pb2 import Code, Status
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.compilation import mypyc_attr
-from remoting.errors import BodyError, ConnectionLost, CredentialExpired, RemotingError, RequestTimeout
+from remoting.errors import (
+    BodyError,
+    ConnectionLost,
+    CredentialExpired,
+    RemotingError,
+    RequestTimeout,
+    TopicNotExist,
+)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -73,6 +80,9 @@ def status_from_error(error: Exception) -> Status:
     """Return the status of an error; only Refused and RemotingError show their text to the client."""
     if isinstance(error, Refused):
         return status(error.code, str(error))
+    if isinstance(error, TopicNotExist) and error.topic is not None:
+        # As MQClientException, whose text the official proxy returns for a topic without a route.
+        return status(Code.TOPIC_NOT_FOUND, f"CODE: {error.code}  DESC: {error}")
     if isinstance(error, RemotingError):
         code = next((code for kind, code in _ERROR_CODES if isinstance(error, kind)), None)
         if code is None:

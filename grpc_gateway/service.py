@@ -55,7 +55,7 @@ class MessagingService(MessagingServiceServicer):
         self._send_service = SendService(core, options)
         self._transaction_service = TransactionService(core)
         self._recall_service = RecallService(core, options)
-        clocks = BrokerClocks()
+        clocks = BrokerClocks(options.handle_grace)
         self._receive_service = ReceiveService(core, renewal, options, clocks)
         self._ack_service = AckService(core, renewal, options, clocks)
         self._pull_service = PullService(core, options)

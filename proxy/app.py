@@ -36,7 +36,7 @@ from proxy.auth.sources.brokers import BrokerSource
 from proxy.auth.sources.source import Source
 from proxy.backends.cluster.backend import ClusterBackend
 from proxy.backends.cluster.client_bounds import bound_clients
-from proxy.backends.embedded_node import Node
+from proxy.backends.embedded_node import Node, serve_tools
 from proxy.core import membership
 from proxy.core.advertised_listeners import ListenerRoutes
 from proxy.core.backend import unchecked
@@ -119,6 +119,8 @@ class App:
         self.authority = assembly.authority(settings.auth, self._user_sources())
         self.request_guards = None if self.authority is None else RequestGuards(self.authority, settings)
         self.core = self._new_core()
+        if settings.has_embedded_broker:
+            serve_tools(self.core)
         guards = {} if self.request_guards is None else self.request_guards.reply_guards
         self.core.reply_guards = {**guards, **self.metrics.requests.dead_letters.reply_guards}
         self.core.signer = new_signer(settings.cluster, self.authority is not None)

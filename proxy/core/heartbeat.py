@@ -17,6 +17,19 @@ MAX_HEARTBEAT_SIZE = 256 * 1024
 MAX_GROUPS = 1000
 # Maximum number of subscriptions of all consumers of one client. A list to which several groups refer counts for each.
 MAX_SUBSCRIPTIONS = 4096
+# Names of the enums ConsumeType, MessageModel and ConsumeFromWhere, by ordinal.
+_ENUMS = {
+    "consumeType": ("CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP"),
+    "messageModel": ("BROADCASTING", "CLUSTERING"),
+    "consumeFromWhere": (
+        "CONSUME_FROM_LAST_OFFSET",
+        "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST",
+        "CONSUME_FROM_MIN_OFFSET",
+        "CONSUME_FROM_MAX_OFFSET",
+        "CONSUME_FROM_FIRST_OFFSET",
+        "CONSUME_FROM_TIMESTAMP",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +58,7 @@ def parse(body: bytes) -> Heartbeat:
     producer_data, consumer_data = _objects(data, "producerDataSet"), _objects(data, "consumerDataSet")
     check_groups(len(producer_data) + len(consumer_data))
     producers = frozenset(map(_group, producer_data))
-    consumers = {_group(item): ConsumerData(item) for item in consumer_data}
+    consumers = {_group(item): ConsumerData(_with_enum_names(item)) for item in consumer_data}
     # Before the items are looked at: groups may share one list.
     subscriptions = sum(len(_list(item, "subscriptionDataSet")) for item in consumer_data)
     if subscriptions > MAX_SUBSCRIPTIONS:
@@ -59,6 +72,15 @@ def parse(body: bytes) -> Heartbeat:
     for topic in topics:
         _check_length("topic", topic)
     return Heartbeat(client_id, producers, consumers, topics)
+
+
+def _with_enum_names(data: dict[str, Any]) -> dict[str, Any]:
+    """Replace the ordinals of enums in ConsumerData, which C++ clients send and fastjson accepts, by the names."""
+    for key, names in _ENUMS.items():
+        ordinal = data.get(key)
+        if type(ordinal) is int and 0 <= ordinal < len(names):
+            data[key] = names[ordinal]
+    return data
 
 
 def accepted_groups(body: bytes) -> Groups:

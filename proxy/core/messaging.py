@@ -84,6 +84,7 @@ class Messaging:
         # Requests without a reply, and the number of those that are not long polls.
         self.in_flight: set[Context] = set()
         self.active_requests = 0
+        self._requests: Mapping[int, RequestSpec] = REQUESTS
         self._handlers = handlers
         self._forward = forward
         self._checks = tuple(checks)
@@ -101,12 +102,17 @@ class Messaging:
         self.observers = list(observers)
         self._listeners = listeners
 
+    def serve_more(self, requests: Mapping[int, RequestSpec], handling: Handling) -> None:
+        """Serve further requests of clients, with these rows, beside those of the request table."""
+        self._requests = {**self._requests, **requests}
+        self._handlers = {**self._handlers, **dict.fromkeys(requests, handling)}
+
     def handle(self, channel: Channel, command: RemotingCommand, entrance: Entrance | None = None) -> Reply | None:
         """Handle one request. For a oneway request, return None or a future whose result is meaningless.
 
         Raises RemotingError if the request is rejected at once.
         """
-        requests = REQUESTS if entrance is None else entrance.requests
+        requests = self._requests if entrance is None else entrance.requests
         context = Context(channel, command, requests.get(command.code), monotonic())
         try:
             for check in self._checks:

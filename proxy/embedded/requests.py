@@ -1,7 +1,7 @@
-"""The request table of the embedded broker's own listener.
+"""The request tables of the embedded broker's own listener, and of the clients' listeners before it.
 
-It serves the requests of the proxy's table, those that another replica sends to brokers and name servers, and those of
-operators' tools, under the same setting `tools`.
+The broker's listener serves the requests of the proxy's table, those that another replica sends to brokers and name
+servers, and those of operators' tools, under the same setting `tools`. The clients' listeners serve the latter, too.
 """
 
 from collections.abc import Mapping
@@ -49,3 +49,6 @@ BROKER_REQUESTS: Mapping[int, RequestSpec] = {
     **REQUESTS,
     **{int(code): replace(request_spec(code), tool=False) for code in _OF_REPLICAS},
 }
+# Rows of the requests that only the broker serves. mqadmin and the dashboard send them to the address that routes name,
+# which is a clients' listener.
+TOOL_REQUESTS: Mapping[int, RequestSpec] = {code: row for code, row in BROKER_REQUESTS.items() if code not in REQUESTS}

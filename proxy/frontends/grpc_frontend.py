@@ -88,7 +88,7 @@ class GrpcFrontend:
     ) -> None:
         loop = asyncio.get_running_loop()
         grpc_settings = settings.grpc
-        options = grpc_settings.options(settings.client_expiry)
+        options = grpc_settings.options(settings.client_expiry, settings.has_embedded_broker)
         self._core = core
         self.metadata = MetadataCache(lambda: core.backend)
         self.gateway = GrpcCore(core, self.metadata)

@@ -87,8 +87,9 @@ class GrpcSettings(SettingsTable):
             raise ValueError("max_message has no room for max_body and max_properties")
         return self
 
-    def options(self, client_expiry: float) -> GatewayOptions:
+    def options(self, client_expiry: float, has_embedded_broker: bool = False) -> GatewayOptions:
         """Return the options of the messaging service; `client_expiry` in seconds."""
+        defaults = GatewayOptions()
         return GatewayOptions(
             max_body=self.max_body,
             max_properties=self.max_properties,
@@ -103,7 +104,9 @@ class GrpcSettings(SettingsTable):
             renewal=self.renewal,
             renewal_limit=self.renewal_limit,
             receive_batch=self.receive_batch,
-            publishing_backoff=(self.send_attempts, *GatewayOptions().publishing_backoff[1:]),
+            publishing_backoff=(self.send_attempts, *defaults.publishing_backoff[1:]),
+            # The embedded broker has the same clock, and delivers a message again within 50 ms.
+            handle_grace=0.0 if has_embedded_broker else defaults.handle_grace,
             validate_message_type=self.validate_message_type,
             lite_topic_size=self.lite_topic_size,
             recovery_limit=self.recovery_limit,

@@ -80,6 +80,13 @@ class Settings(BaseSettings):
         return self.tools or ("read" if self.embedded.directory is None else "all")
 
     @property
+    def has_embedded_broker(self) -> bool:
+        """Whether the broker is embedded, here or in the first of several workers, whose socket is then the cluster."""
+        return self.embedded.directory is not None or any(
+            address.startswith("unix:") for address in self.cluster.namesrv
+        )
+
+    @property
     def shared(self) -> bool:
         """Whether processes share state; one with an embedded broker that no other can reach is alone."""
         alone = self.embedded.directory is not None and self.embedded.listen is None and self.workers == 1

@@ -141,7 +141,12 @@ class NameRewriting:
     def _rewrite_request(self, channel: Channel, command: RemotingCommand) -> str | None:
         """Replace the names in a request by the brokers' and return its group, by the brokers' name."""
         spec = REQUESTS.get(command.code)
-        if spec is None or spec.direction is Direction.BROKER:
+        if spec is None:
+            # An embedded broker serves further codes, with names that cannot be rewritten.
+            raise UnsupportedRequest(
+                f"request {command.code} is not supported for clients with a namespace or topic aliases"
+            )
+        if spec.direction is Direction.BROKER:
             # The core rejects it.
             return None
         formats = BODY_FORMATS.get(command.code)

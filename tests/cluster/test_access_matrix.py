@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from protos.apache.rocketmq.v2 import service_pb2 as pb
-from proxy.embedded.requests import BROKER_REQUESTS
+from proxy.embedded.requests import TOOL_REQUESTS
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.requests import REQUESTS, Direction
@@ -117,13 +117,15 @@ def _unexpected(rows: Rows, source: UserSource) -> list[str]:
 
 
 @pytest.mark.parametrize("secured", [_EMBEDDED], indirect=True)
-async def test_the_embedded_brokers_own_listener(secured: Secured) -> None:
-    """Its requests include those that brokers and name servers get from tools and replicas only."""
-    assert secured.socket is not None
-    await wait_until_known(Target(secured.socket, secured.socket), ALICE)
-    codes = list(BROKER_REQUESTS.keys() - REQUESTS.keys())
+@pytest.mark.parametrize("own_listener", [True, False], ids=["own listener", "clients' port"])
+async def test_requests_of_tools_that_the_embedded_broker_serves(secured: Secured, own_listener: bool) -> None:
+    """Those that brokers and name servers get from tools and replicas only."""
+    address = secured.socket if own_listener else secured.gantry.address
+    assert address is not None
+    await wait_until_known(Target(address, address), ALICE)
+    codes = list(TOOL_REQUESTS)
     for column in USERS.keys() - {PERMITTED}:
-        async with Client(secured.socket, credentials=USERS[column]) as client:
+        async with Client(address, credentials=USERS[column]) as client:
             replies = await asyncio.gather(*(client.ask(code, {"topic": TOPIC}) for code in codes))
         denied = {code for code, reply in zip(codes, replies, strict=True) if _is_denied(reply)}
         assert denied == (set() if column == SUPER else set(codes)), column

@@ -13,6 +13,7 @@ from remoting.errors import (
     RequestTimeout,
     ServiceUnavailable,
     TopicNotExist,
+    no_route,
 )
 
 
@@ -32,6 +33,12 @@ from remoting.errors import (
 def test_error_has_the_code_of_its_type(error: Exception, code: int) -> None:
     result = response_status.status_from_error(error)
     assert (result.code, result.message) == (code, "why")
+
+
+def test_topic_without_a_route_has_the_text_of_the_official_proxy() -> None:
+    result = response_status.status_from_error(no_route("t"))
+    text = "CODE: 17  DESC: No topic route info in name server for the topic: t"
+    assert (result.code, result.message) == (Code.TOPIC_NOT_FOUND, text)
 
 
 def test_unexpected_error_hides_its_text() -> None:

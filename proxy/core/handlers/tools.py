@@ -1,6 +1,7 @@
 """Requests of operators' tools that are not for a single broker.
 
-GET_CONSUMER_RUNNING_INFO and CONSUME_MESSAGE_DIRECTLY are for a client, DELETE_TOPIC_IN_NAMESRV for the name servers.
+GET_CONSUMER_RUNNING_INFO and CONSUME_MESSAGE_DIRECTLY are for a client, DELETE_TOPIC_IN_NAMESRV for the name servers,
+and those that only the embedded broker serves for any broker.
 """
 
 from proxy.core.client_registry import Role
@@ -45,6 +46,12 @@ async def query_client(core: Messaging, context: Context) -> RemotingCommand:
     if reply is None:
         raise ConsumerNotOnline(f"the client {client_id} of group {group} is not connected")
     return reply
+
+
+async def ask_only_broker(core: Messaging, context: Context) -> RemotingCommand:
+    """Send a request for any broker or name server to the embedded broker, which is both."""
+    (broker,) = await core.backend.brokers()
+    return await (send(core, context, broker) or _no_reply())
 
 
 async def forget_topic(core: Messaging, context: Context) -> RemotingCommand:

@@ -11,6 +11,8 @@ from remoting.errors import BodyError
 
 TAG = "TAG"
 SQL = "SQL92"
+# Characters of a 64-bit integer.
+_MAX_VERSION_LENGTH = 20
 
 
 class Filter(Protocol):
@@ -65,8 +67,10 @@ def new_filter(expression: str | None, kind: str | None) -> Filter | None:
 
 
 def version(data: Mapping[str, Any]) -> int:
-    """Return the version of SubscriptionData, 0 if it is not a number."""
+    """Return the version of SubscriptionData, 0 if it is not a number; C++ clients write it as a string."""
     number = data.get("subVersion")
+    if isinstance(number, str) and len(number) <= _MAX_VERSION_LENGTH and _is_number(number):
+        return int(number)
     return number if type(number) is int else 0
 
 

@@ -5,8 +5,8 @@ it is committed, rolled back, or checked too often without a result. Unlike in R
 every check, so that its offsets, by which a producer ends it, do not change.
 """
 
+import heapq
 import logging
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -24,8 +24,11 @@ from remoting.messages import TRANSACTION_MASK, StoredMessage, SysFlag
 
 _log = logging.getLogger("gantry.embedded")
 
-# Maximum number of checks in one tick.
+# Maximum number of checks in one tick, and of times that are looked at, most of which may be outdated.
 _MAX_CHECKS = 256
+_MAX_TIMES = 4096
+# Minimum number of outdated times of checks before the times are rebuilt.
+_MIN_OUTDATED = 1024
 # The longest immunity in seconds that a producer may choose, in digits.
 _MAX_IMMUNITY_DIGITS = 10
 
@@ -72,9 +75,10 @@ class Transactions:
         self._send_check = send_check
         self._table = store.table("halves")
         self._rows = {int.from_bytes(key, "big"): HalfMessage.decode(value) for key, value in self._table.items()}
-        self._next_check = 0
-        # Offsets of half messages that are to be checked, some in each tick.
-        self._due: deque[int] = deque()
+        # A heap of the times of the next checks, with the half messages' offsets; resolved ones are outdated.
+        self._due = self._next_checks()
+        # Time before which there are no checks, since storage has failed.
+        self._paused_until = 0
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -99,6 +103,9 @@ class Transactions:
             self._table.put(_key(stored.commit_log_offset), row.encode())
         # Memory is updated only after the write has succeeded.
         self._rows[stored.commit_log_offset] = row
+        heapq.heappush(self._due, (self._next_check(row), stored.commit_log_offset))
+        if len(self._due) > 2 * len(self._rows) + _MIN_OUTDATED:
+            self._due = self._next_checks()
         return stored
 
     def _new_row(self, message: StoredMessage, pairs: Mapping[str, str], now: int) -> HalfMessage:
@@ -154,23 +161,45 @@ class Transactions:
     # Checks.
 
     def tick(self, now: int) -> None:
-        """Check half messages that are unresolved for too long; of many, some remain for the next ticks."""
-        if now >= self._next_check and not self._due:
-            self._next_check = now + self._settings.transaction_interval
-            self._due.extend(offset for offset, half in self._rows.items() if now - half.born > half.immunity)
-        for _ in range(min(len(self._due), _MAX_CHECKS)):
-            offset = self._due.popleft()
+        """Check half messages that are unresolved for too long; of many, some remain for the next ticks.
+
+        RocketMQ checks all of them every `transaction_interval`, so that the first check of one may come that much
+        later than its immunity ends.
+        """
+        if now < self._paused_until:
+            return
+        checks = 0
+        for _ in range(_MAX_TIMES):
+            if not self._due or self._due[0][0] > now or checks == _MAX_CHECKS:
+                return
+            _, offset = heapq.heappop(self._due)
             half = self._rows.get(offset)
             if half is None:
                 continue
+            checks += 1
             try:
                 self._check(offset, half, now)
             except StorageError:
-                self._due.clear()
+                self._paused_until = now + self._settings.transaction_interval
                 raise
             except Exception:
                 # The other half messages must still be checked.
                 _log.exception("the check of the half message at commit log offset %d failed", offset)
+            finally:
+                if offset in self._rows:
+                    heapq.heappush(self._due, (now + self._settings.transaction_interval, offset))
+
+    def _next_check(self, half: HalfMessage) -> int:
+        """Return the time in ms from which a half message is to be checked."""
+        if half.checks:
+            return half.last_check + self._settings.transaction_interval
+        return half.born + half.immunity + 1
+
+    def _next_checks(self) -> list[tuple[int, int]]:
+        """Return a heap of the times of the next checks of all half messages, with their offsets."""
+        due = [(self._next_check(half), offset) for offset, half in self._rows.items()]
+        heapq.heapify(due)
+        return due
 
     def _check(self, offset: int, half: HalfMessage, now: int) -> None:
         record = self._store.record(offset)

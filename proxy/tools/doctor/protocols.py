@@ -20,7 +20,8 @@ from remoting.command import RemotingCommand
 
 # In the remark of Gantry about an authenticated sender.
 _KNOWN_USER = re.compile(r"the user (\S+) has no permission")
-# GET_BROKER_RUNTIME_INFO (RocketMQ's RequestCode): brokers answer it, name servers and proxies do not.
+# GET_BROKER_RUNTIME_INFO (RocketMQ's RequestCode): brokers answer it, name servers and proxies do not, but Gantry in
+# front of its embedded broker does.
 _RUNTIME_INFO = 28
 _MESSAGING = service_pb2.DESCRIPTOR.services_by_name["MessagingService"].full_name
 # The health service does not know this service, or does not exist.

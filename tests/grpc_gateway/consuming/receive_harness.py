@@ -35,7 +35,7 @@ class ReceiveHarness:
             answer=self._answer,
         )
         self.renewal = Renewal(self.core, GatewayOptions(**options), lambda: 1_000.0, "replica")
-        self.clocks = BrokerClocks()
+        self.clocks = BrokerClocks(0.5)
         self.receive_service = ReceiveService(self.core, self.renewal, GatewayOptions(**options), self.clocks)
         self.rpc = make_rpc(remaining=remaining)
         self.settlement_reply: Any = commands.success()

@@ -67,7 +67,7 @@ class AckHarness:
     def __init__(self, answer: Any = lambda _: commands.success(), **options: Any) -> None:
         self.core = FakeCore(routes={"orders": route("orders", "broker-a", "broker-b")}, answer=answer)
         self.renewal = Renewal(self.core, GatewayOptions(**options), lambda: 1_000.0, "replica")
-        self.ack_service = AckService(self.core, self.renewal, GatewayOptions(**options), BrokerClocks())
+        self.ack_service = AckService(self.core, self.renewal, GatewayOptions(**options), BrokerClocks(0.5))
         self.rpc = make_rpc()
 
     @property

@@ -12,7 +12,7 @@ from proxy.app import App
 from proxy.embedded.backend import EmbeddedBackend
 from proxy.embedded.broker.codes import ToolCode
 from proxy.embedded.broker.dispatch import BROKER, NAME_SERVER
-from proxy.embedded.requests import BROKER_REQUESTS
+from proxy.embedded.requests import BROKER_REQUESTS, TOOL_REQUESTS
 from proxy.settings.model import Settings
 from remoting.codes import RequestCode as C
 from remoting.codes import ResponseCode
@@ -108,6 +108,31 @@ async def test_read_permits_queries_only(tmp_path: Path) -> None:
             assert (await client.ask(code, fields)).code != ResponseCode.NO_PERMISSION, code
     actions = {row.action for code, row in BROKER_REQUESTS.items() if code not in REQUESTS and row.tool}
     assert actions == {Action.GET, Action.CREATE, Action.UPDATE, Action.DELETE}
+
+
+async def test_the_clients_port_serves_the_tools_requests_of_the_broker(tmp_path: Path) -> None:
+    async with running(embedded={"directory": tmp_path}) as app, Client(str(app.addresses[0])) as client:
+        await client.send("t", b"x")
+        assert "t" in json(await client.get(ToolCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {}))["topicList"]
+        assert json(await client.get(ToolCode.GET_BROKER_RUNTIME_INFO, {}))["table"]
+        mode = b'{"topic": "t", "consumerGroup": "g", "mode": "POP", "popShareQueueNum": 0}'
+        assert (await client.ask(ToolCode.SET_MESSAGE_REQUEST_MODE, {}, mode)).code == ResponseCode.SUCCESS
+        for code in TOOL_REQUESTS:
+            reply = await client.ask(code, {})
+            assert reply.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED or code not in {**NAME_SERVER, **BROKER}, code
+
+
+@pytest.mark.parametrize(("permitted", "allowed"), [("none", set()), ("read", {Action.GET})])
+async def test_the_setting_tools_applies_to_them_at_the_clients_port(
+    tmp_path: Path, permitted: str, allowed: set[Action]
+) -> None:
+    async with (
+        running(embedded={"directory": tmp_path}, tools=permitted) as app,
+        Client(str(app.addresses[0])) as client,
+    ):
+        for code, row in TOOL_REQUESTS.items():
+            denied = (await client.ask(code, {})).code == ResponseCode.NO_PERMISSION
+            assert denied is (row.action not in allowed), row.name
 
 
 async def test_a_body_is_never_relayed_to_another_client(tmp_path: Path) -> None:

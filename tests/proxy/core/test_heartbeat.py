@@ -45,6 +45,32 @@ def test_parse_rejects_invalid_fields_by_name(data: object, remark: str) -> None
         parse(orjson.dumps(data))
 
 
+@pytest.mark.parametrize(
+    ("data", "names"),
+    [
+        ({"consumeType": 0, "messageModel": 0, "consumeFromWhere": 0}, ("CONSUME_ACTIVELY", "BROADCASTING", "LAST")),
+        ({"consumeType": 1, "messageModel": 1, "consumeFromWhere": 4}, ("CONSUME_PASSIVELY", "CLUSTERING", "FIRST")),
+    ],
+)
+def test_parse_names_the_enums_that_cpp_clients_send_as_ordinals(data: dict[str, int], names: tuple[str, ...]) -> None:
+    parsed = parse(orjson.dumps({"clientID": "c", "consumerDataSet": [{"groupName": "g", **data}]}))
+    consumer = parsed.consumers["g"]
+    kind, model, start = names
+    assert consumer.data == {
+        "groupName": "g",
+        "consumeType": kind,
+        "messageModel": model,
+        "consumeFromWhere": f"CONSUME_FROM_{start}_OFFSET",
+    }
+    assert consumer.broadcasting is (model == "BROADCASTING")
+
+
+@pytest.mark.parametrize("value", [-1, 99, True, 1.0, "1", None, []])
+def test_parse_keeps_other_values_of_enums(value: object) -> None:
+    body = orjson.dumps({"clientID": "c", "consumerDataSet": [{"groupName": "g", "messageModel": value}]})
+    assert parse(body).consumers["g"].data["messageModel"] == value
+
+
 def test_without_removes_groups() -> None:
     body = heartbeat("c1", {"g": ["orders"], "h": ["bills"]}, ["p", "q"]).body
     left = without(body, Groups(frozenset("p"), frozenset("g")))

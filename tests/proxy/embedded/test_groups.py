@@ -122,6 +122,18 @@ async def test_broadcasting_members_are_not_notified(harness: BrokerHarness) -> 
     assert _told(harness) == []
 
 
+async def test_enums_of_a_heartbeat_may_be_ordinals(harness: BrokerHarness) -> None:
+    """C++ clients send them so."""
+    harness.topic("t")
+    harness.join({"g": ["t"]}, consumeType=1, messageModel=0, consumeFromWhere=4)
+    harness.join({"g": ["t"]}, channel=FakeChannel(), name="two", consumeType=1, messageModel=0, consumeFromWhere=4)
+    body = orjson.loads(harness.get(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "g"}).body)
+    found = (body["consumeType"], body["messageModel"], body["consumeFromWhere"])
+    assert found == ("CONSUME_PASSIVELY", "BROADCASTING", "CONSUME_FROM_FIRST_OFFSET")
+    # As of other broadcasting groups, members are not notified.
+    assert _told(harness) == []
+
+
 async def test_a_heartbeat_creates_the_retry_topic(harness: BrokerHarness) -> None:
     harness.join({"g": ["t"]})
     topic = harness.broker.topics.get("%RETRY%g")

@@ -114,6 +114,19 @@ async def test_a_pull_uses_the_subscription_of_its_group(harness: BrokerHarness,
     assert elsewhere.code == ResponseCode.SUBSCRIPTION_NOT_EXIST
 
 
+async def test_the_version_of_a_subscription_may_be_a_string(harness: BrokerHarness) -> None:
+    """C++ clients write it so."""
+    harness.topic("t")
+    harness.send("t", b"1")
+    fields = {**pull_fields("t", "g"), "sysFlag": 0, "subVersion": 1_700_000_000_000}
+    harness.join({"g": ["t"]}, subscriptionDataSet=[{**subscription("t", "*"), "subVersion": "1700000000000"}])
+    assert _bodies(harness.get(RequestCode.PULL_MESSAGE, fields).body) == [b"1"]
+    for other in ("x", "9" * 5000, "\u00b2"):
+        harness.join({"h": ["t"]}, subscriptionDataSet=[{**subscription("t", "*"), "subVersion": other}])
+        reply = harness.ask(RequestCode.PULL_MESSAGE, {**fields, "consumerGroup": "h"})
+        assert reply.code == ResponseCode.SUBSCRIPTION_NOT_LATEST
+
+
 async def test_a_pull_waits_for_a_message_that_matches(harness: BrokerHarness) -> None:
     harness.topic("t")
     harness.send("t", pairs={"TAGS": "a"})

@@ -74,7 +74,8 @@ async def test_an_unresolved_message_is_checked_until_it_is_resolved(harness: Br
     end = _half(harness)
     harness.pass_time(5900)
     assert not harness.pushed
-    harness.pass_time(31_000)
+    # At the end of its immunity, whenever others were checked.
+    harness.pass_time(200)
     [(channel, check)] = harness.pushed
     assert channel is producer
     assert check.is_oneway
@@ -148,6 +149,34 @@ async def test_many_unresolved_messages_are_checked_in_several_ticks(harness: Br
     assert 0 < len(harness.pushed) < 600
     harness.pass_time(1000)
     assert len(harness.pushed) == 600
+
+
+async def test_each_message_is_checked_when_its_own_immunity_ends(harness: BrokerHarness) -> None:
+    harness.topic("t")
+    harness.join(producers=["pg"])
+    for number in range(4):
+        _half(harness, b"%d" % number)
+        harness.pass_time(2000)
+    harness.pass_time(4200)
+    bodies = [messages.decode_message(check.body).body for _, check in harness.pushed]
+    assert bodies == [b"0", b"1", b"2", b"3"]
+    harness.pass_time(18_000)
+    assert len(harness.pushed) == 4
+    harness.pass_time(12_000)
+    assert len(harness.pushed) == 8
+
+
+async def test_times_of_resolved_messages_are_forgotten(harness: BrokerHarness) -> None:
+    harness.topic("t")
+    kept = _half(harness, CHECK_IMMUNITY_TIME_IN_SECONDS="3600")
+    for _ in range(1500):
+        end = _half(harness, CHECK_IMMUNITY_TIME_IN_SECONDS="3600")
+        harness.get(RequestCode.END_TRANSACTION, {**end, "commitOrRollback": _ROLLBACK})
+    assert len(harness.broker.transactions._due) < 1100
+    harness.pass_time(3_599_000, step=1000)
+    harness.join(producers=["pg"])
+    harness.pass_time(2000)
+    assert [check.fields["commitLogOffset"] for _, check in harness.pushed] == [str(kept["commitLogOffset"])]
 
 
 async def test_an_immunity_is_limited(harness: BrokerHarness) -> None:

@@ -21,6 +21,7 @@ metric_collector = "otel.test:4317"
     assert (options.max_body, options.max_polling, options.client_expiry) == (1000, 10.0, 45.0)
     assert options.publishing_backoff == (5, *GatewayOptions().publishing_backoff[1:])
     assert str(options.metric_collector) == "otel.test:4317"
+    assert (options.handle_grace, loaded().grpc.options(90.0, has_embedded_broker=True).handle_grace) == (0.5, 0.0)
 
 
 def test_grpc_table_sets_the_options_of_the_server(loaded: Load) -> None:

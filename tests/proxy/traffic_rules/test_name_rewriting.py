@@ -245,6 +245,8 @@ async def test_requests_that_cannot_be_rewritten_are_rejected(replica: Replica) 
         assert "signed" in (signed.remark or "")
         listing = await acme.ask(RequestCode.GET_ALL_TOPIC_CONFIG)
         assert listing.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        # GET_ALL_TOPIC_LIST_FROM_NAMESERVER of an embedded broker: the list has the topics of all namespaces.
+        assert (await acme.ask(206)).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         # Messages can be sent to a shared topic but not read from it.
         trace = await acme.ask(RequestCode.PULL_MESSAGE, acme.named(pull_fields("RMQ_SYS_TRACE_TOPIC", "g")))
         assert trace.code == ResponseCode.NO_PERMISSION
