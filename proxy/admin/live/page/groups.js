@@ -10,8 +10,10 @@ const STATES = { stuck: "bad", lagging: "warn", offline: "", online: "good" };
 
 export const state = (group) => badge(group.state || "unknown", STATES[group.state] || "");
 
-// 1: stuck, 2: lagging, 3: dead letters, or messages that wait for members; 4: fine.
-export const urgency = (group) => ["stuck", "lagging"].indexOf(group.state) + 1 || (group.dead_letters || (group.state === "offline" && group.lag) ? 3 : 4);
+const unanswered = (group) => Boolean(group.unanswered && group.unanswered.length);
+
+// 1: stuck, 2: lagging, 3: dead letters, messages that wait for members, or brokers that do not answer; 4: fine.
+export const urgency = (group) => ["stuck", "lagging"].indexOf(group.state) + 1 || (unanswered(group) || group.dead_letters || (group.state === "offline" && group.lag) ? 3 : 4);
 
 export function groupTable(label, groups) {
   return table(label, [
