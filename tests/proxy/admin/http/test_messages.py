@@ -8,6 +8,7 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from protos.apache.rocketmq.v2 import definition_pb2
+from proxy.operations import key_search
 from remoting.codes import RequestCode
 from tests.cluster.client import Client, create_topic, queue_fields
 from tests.proxy.admin.http.replicas import GROUP, UNIQUE_ID, Replica, Stage, replica
@@ -106,6 +107,29 @@ async def test_messages_are_filtered_by_queue_offset_tag_sql_key_and_time(own: R
     assert all(item["stored"] >= middle for item in after)
     assert {item["message_id"] for item in before + after} == {f"id-{number:04}" for number in range(100)}
     assert await _pages(own, path, **{"from": "2100-01-01T00:00:00Z"}) == []
+
+
+async def test_search_by_key_finds_more_messages_than_one_reply_of_a_broker_holds(
+    own: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = await create_topic(own.address, "keyed", 2)
+    async with Client(own.address) as client:
+        await client.route(topic)
+        for number in range(200):
+            named = {"UNIQ_KEY": f"id-{number:04}", "KEYS": "order-17", "TAGS": "paid" if number < 100 else "open"}
+            await client.send(topic, b"x", named, queue=number % 2)
+    path = f"/v1/topics/{topic}/messages"
+    whole = await own.write.get(path, params={"key": "order-17", "limit": 200})
+    assert (len(whole.json()["items"]), whole.json()["next"]) == (200, None)
+    queries: tuple[tuple[int, dict[str, Any]], ...] = ((200, {}), (100, {"tag": "paid"}), (100, {"queue": 0}))
+    for expected, query in queries:
+        assert (
+            len({item["message_id"] for item in await _pages(own, path, key="order-17", limit=50, **query)}) == expected
+        )
+    # A page whose requests are used up has a next page.
+    monkeypatch.setattr(key_search, "_MAX_REQUESTS", 1)
+    items = await _pages(own, path, key="order-17", limit=50, tag="paid")
+    assert len(items) == len({item["message_id"] for item in items}) == 100
 
 
 async def test_body_is_shown_in_every_form(own: Replica) -> None:
