@@ -1,7 +1,7 @@
 // The overview: figures of each second, and what needs attention.
 
 import { $, badge, fill, link, links, make, note } from "./dom.js";
-import { get } from "./api.js";
+import { get, getAll } from "./api.js";
 import { areas, lines, spark } from "./charts.js";
 import { load } from "./crane.js";
 import { report } from "./dialog.js";
@@ -38,7 +38,7 @@ export async function lookAround() {
 
 async function lookAtGroups() {
   try {
-    [progress, groupsError] = [(await get("/v1/consumer-groups", { limit: 1000 })).items, null];
+    [progress, groupsError] = [(await getAll("/v1/consumer-groups")).items, null];
   } catch (error) {
     [progress, groupsError] = [[], error.message];
   }
