@@ -208,6 +208,30 @@ async def test_journey_names_every_group_with_its_state(own: Replica) -> None:
     assert states == {"ahead": "consumed", "behind": "waiting", "failing": "dead"}
 
 
+async def test_message_that_waits_for_a_later_retry_is_not_consumed(own: Replica) -> None:
+    topic = await create_topic(own.address, "travelled", queues=1)
+    async with Client(own.address) as client:
+        await client.heartbeat({"failing": [topic], "other": [topic]})
+        await client.send(topic, b"x", {"UNIQ_KEY": "first"})
+        (stored,) = await client.pull(topic, "failing")
+        states = []
+        # In two hours, and in a second.
+        for level in (18, 1):
+            fields = {"offset": stored.commit_log_offset, "group": "failing", "delayLevel": level, "originTopic": topic}
+            await client.get(RequestCode.CONSUMER_SEND_MSG_BACK, client.named(fields))
+            for group in ("failing", "other"):
+                fields = queue_fields(topic, consumerGroup=group, commitOffset=1)
+                await client.get(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+            journey = await own.get(f"/v1/topics/{topic}/messages/first/groups")
+            states.append({group["group"]: (group["state"], group["retries"]) for group in journey["groups"]})
+        assert states == [{"failing": ("retrying", 1), "other": ("consumed", 0)}] * 2
+        (again,) = await client.pull("%RETRY%failing", "failing", wait=20_000)
+        fields = queue_fields("%RETRY%failing", consumerGroup="failing", commitOffset=again.queue_offset + 1)
+        await client.get(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+        journey = await own.get(f"/v1/topics/{topic}/messages/first/groups")
+        assert {group["group"]: group["state"] for group in journey["groups"]}["failing"] == "consumed"
+
+
 async def test_message_is_resent_to_its_topic_or_to_one_group(own: Replica) -> None:
     topic = await _filled(own, 1)
     path = f"/v1/topics/{topic}/messages/id-0000/resend"
