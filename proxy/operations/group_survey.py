@@ -158,11 +158,12 @@ class GroupSurvey:
     async def look(self, group: str) -> GroupStatus:
         """Return the status of one group now, compared with the last survey. Raises RemotingError.
 
-        A look changes no reference but a missing one: otherwise the rate would depend on the number of readers.
+        A look changes no reference: otherwise the rate would depend on the number of readers. Without surveys, the
+        first look is the reference.
         """
         queues, silent = await self._dead_letter_queues()
         status, history = await self._status(group, queues, silent)
-        if history is not None:
+        if history is not None and not self._interval:
             self._histories.setdefault(group, history)
         return status
 
@@ -220,7 +221,7 @@ class GroupSurvey:
         retry_backlog = sum(row.lag for row in rows if row.key.topic.startswith(RETRY_PREFIX))
         lag, queues = await self._lag(own, {} if former is None else former.queues, now)
         consumed = sum(row.consumed for row in rows)
-        rate = _rate(former, consumed, now)
+        rate = _rate(former, consumed, now, surveyed=self._interval > 0)
         status = GroupStatus(
             name=group,
             state=GroupState.ONLINE,
@@ -314,12 +315,15 @@ class GroupSurvey:
         return found[0].store_timestamp if found else None
 
 
-def _rate(former: _History | None, consumed: int, now: float) -> float | None:
-    """Return the messages per second since the former survey; of a survey just taken, its rate."""
+def _rate(former: _History | None, consumed: int, now: float, *, surveyed: bool) -> float | None:
+    """Return the messages per second since the former survey; of a survey just taken, its rate.
+
+    surveyed: whether surveys follow, so that an unknown rate becomes known.
+    """
     if former is None or now <= former.consumed_at:
         return None
     elapsed = now - former.consumed_at
-    if elapsed < _MIN_RATE_SECONDS and former.rate is not None:
+    if elapsed < _MIN_RATE_SECONDS and (surveyed or former.rate is not None):
         return former.rate
     return round(max(consumed - former.consumed, 0) / elapsed, 3)
 

@@ -141,6 +141,16 @@ async def test_broker_that_does_not_answer_makes_no_group_look_healthy(
     )
 
 
+async def test_rate_is_unknown_until_a_survey_has_a_reference(tmp_path: Path) -> None:
+    """A rate over a moment would be 0, or far too high."""
+    async with replica(tmp_path, admin={"survey_interval": 3600}) as surveyed:
+        await _backlog(surveyed, "new", sent=3, consumed=1)
+        for _ in range(2):
+            groups = await asyncio.gather(*(surveyed.get("/v1/consumer-groups/new") for _ in range(4)))
+            assert [group["rate"] for group in groups] == [None] * 4
+            await surveyed.app.admin_services.survey.refresh(0.0)
+
+
 async def test_failing_consumer_shows_retries_and_dead_letters(own: Replica) -> None:
     async with Client(own.address) as client:
         topic = await create_topic(own.address, "failing", queues=1)
