@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pydantic import Field
 
 from proxy.embedded.broker.filters import SqlFilter
-from proxy.operations import message_bodies, message_lookup
+from proxy.operations import key_search, message_bodies, message_lookup
 from proxy.operations.failures import Failure, FailureKind, OperationFailed, not_found
+from proxy.operations.key_search import SearchExhausted
 from proxy.operations.known_groups import check_group
 from proxy.operations.message_bodies import Body, BodyFormat
 from proxy.operations.message_lookup import EVER, Found
@@ -27,6 +28,10 @@ class MessageSummary(Answer):
     """A stored message. Message group, keys and preview are null for callers who may not read contents."""
 
     message_id: str = Field(examples=["7F000001000018B4AAC2000000000001"])
+    offset_message_id: str = Field(
+        description="its place at the broker, which distinguishes copies of a message",
+        examples=["7F00000100002A9F0000000000000017"],
+    )
     topic: str = Field(examples=["orders"])
     broker: str = Field(examples=["broker-a"])
     queue: int
@@ -51,7 +56,6 @@ class MessagePage(Answer):
 class StoredMessageDetail(MessageSummary):
     """A stored message with its contents. Body and properties are null for callers who may not read contents."""
 
-    offset_message_id: str = Field(description="its place at the broker", examples=["7F00000100002A9F0000000000000017"])
     born_host: str = Field(description="address of the producer", examples=["192.0.2.7:51234"])
     flag: int
     sys_flag: int
@@ -196,16 +200,20 @@ async def _by_key(
     end = query.end if after is None else min(query.end, after.value)
     listed: list[MessageSummary] = []
     last: Place | None = None
-    for found in await message_lookup.by_key(services, query.topic, query.key, query.begin, end):
-        place = place_of(found)
-        summary = view(found)
-        if summary is None or (after is not None and place >= after) or not _in_queue(found, query):
-            continue
-        if len(listed) == query.page.limit:
-            assert last is not None
-            return MessagePage(items=listed, next=cursor_of(last, query.page.order))
-        last = place
-        listed.append(summary)
+    async with aclosing(key_search.by_key(services, query.topic, query.key, query.begin, end)) as searched:
+        try:
+            async for found in searched:
+                place = place_of(found)
+                summary = view(found)
+                if summary is None or (after is not None and place >= after) or not _in_queue(found, query):
+                    continue
+                if len(listed) == query.page.limit:
+                    assert last is not None
+                    return MessagePage(items=listed, next=cursor_of(last, query.page.order))
+                last = place
+                listed.append(summary)
+        except SearchExhausted as exhausted:
+            return MessagePage(items=listed, next=cursor_of(exhausted.place, query.page.order))
     return MessagePage(items=listed, next=None)
 
 
@@ -225,7 +233,6 @@ async def get_message(services: AdminServices, request: MessageRequest) -> Store
     host, port = message.born_host
     return StoredMessageDetail(
         **_summary(found, contents).model_dump(),
-        offset_message_id=found.offset_id,
         born_host=f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
         flag=message.flag,
         sys_flag=message.sys_flag,
@@ -247,6 +254,7 @@ def _summary(found: Found, contents: bool) -> MessageSummary:
     pairs = message.property_map
     return MessageSummary(
         message_id=pairs.get(properties.UNIQ_CLIENT_MESSAGE_ID) or found.offset_id,
+        offset_message_id=found.offset_id,
         topic=message.topic,
         broker=found.broker,
         queue=message.queue_id,

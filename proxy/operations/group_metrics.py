@@ -49,8 +49,11 @@ SECONDS = Family(
 
 
 def read(survey: GroupSurvey) -> Iterator[tuple[Family, Samples]]:
-    """Yield all families; without samples before the first survey, and in workers that take none."""
-    statuses = survey.latest.values()
+    """Yield all families; without samples before the first survey, and in workers that take none.
+
+    A group has no samples while a broker does not answer: a lag of 0 would end alerts.
+    """
+    statuses = [status for status in survey.latest.values() if not status.unanswered]
     lag: dict[Labels, Value] = {}
     seconds: dict[Labels, Value] = {}
     for status in statuses:
@@ -60,8 +63,8 @@ def read(survey: GroupSurvey) -> Iterator[tuple[Family, Samples]]:
     states = Counter(status.state for status in statuses)
     yield LAG, lag
     yield LAG_SECONDS, seconds
-    yield RETRY_BACKLOG, {(status.name,): status.retry_backlog for status in statuses}
-    yield DEAD_LETTERS, {(status.name,): status.dead_letters for status in statuses}
+    yield RETRY_BACKLOG, {(s.name,): s.retry_backlog for s in statuses if s.retry_backlog is not None}
+    yield DEAD_LETTERS, {(s.name,): s.dead_letters for s in statuses if s.dead_letters is not None}
     yield MEMBERS, {(status.name,): status.members for status in statuses}
     yield GROUPS, {(str(state),): states[state] for state in GroupState} if statuses else {}
-    yield SECONDS, {(): survey.seconds} if statuses else {}
+    yield SECONDS, {(): survey.seconds} if survey.latest else {}

@@ -7,7 +7,7 @@ API and the page have the state of groups that nobody looks at.
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -15,8 +15,9 @@ from proxy.core.client_registry import Role
 from proxy.core.handlers.groups import consumer_list
 from proxy.operations import known_groups, operator_channel, stored_messages
 from proxy.operations.offset_table import QueueKey, QueueOffsets, offset_table, progress
+from proxy.operations.operator_channel import BrokerRefused
 from proxy.operations.replica import Replica
-from remoting.codes import RequestCode
+from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import RemotingError
 from remoting.fastjson import load_object
 from remoting.names import DLQ_PREFIX, RETRY_PREFIX
@@ -31,6 +32,8 @@ _MAX_CONCURRENT = 8
 LAGGING_SECONDS = 60.0
 # Seconds after which a queue with waiting messages, of which none is consumed, is stuck.
 STUCK_SECONDS = 120.0
+# Response codes of brokers without the topic or group.
+_ABSENT = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
 # Shortest time of a rate: clients commit their offsets every five seconds.
 _MIN_RATE_SECONDS = 5.0
 
@@ -60,29 +63,35 @@ class TopicLag:
 class GroupStatus:
     """The status of one group.
 
-    lag: by topic, without retry topics. retry_backlog: waiting messages in its retry topics. dead_letters: messages in
-    its dead letter queue. last_consumed: store time of the last consumed message in ms since 1970; 0: unknown. rate:
-    consumed messages per second since the survey before; None in the first one. unanswered: brokers without a reply.
+    lag: by topic, without retry topics, at the brokers that answered. retry_backlog: waiting messages in its retry
+    topics. dead_letters: messages in its dead letter queue. last_consumed: store time of the last consumed message in
+    ms since 1970; 0: unknown. rate: consumed messages per second since the survey before; None in the first one.
+    unanswered: brokers without a reply. Then sums over brokers are None, and a state that they could change.
     """
 
     name: str
-    state: GroupState
+    state: GroupState | None
     members: int
     lag: dict[str, TopicLag]
-    retry_backlog: int
-    dead_letters: int
+    retry_backlog: int | None
+    dead_letters: int | None
     last_consumed: int
     rate: float | None
     unanswered: list[str]
 
     @property
-    def lag_messages(self) -> int:
-        """Waiting messages in all topics."""
-        return sum(topic.messages for topic in self.lag.values())
+    def lag_messages(self) -> int | None:
+        """Waiting messages in all topics; None if a broker did not answer."""
+        return None if self.unanswered else sum(topic.messages for topic in self.lag.values())
 
     @property
-    def lag_seconds(self) -> float:
-        """Age of the oldest waiting message."""
+    def lag_seconds(self) -> float | None:
+        """Age of the oldest waiting message; None if a broker did not answer."""
+        return None if self.unanswered else self.known_lag_seconds
+
+    @property
+    def known_lag_seconds(self) -> float:
+        """Age of the oldest message that waits at the brokers that answered."""
         return max((topic.seconds for topic in self.lag.values()), default=0.0)
 
 
@@ -137,7 +146,11 @@ class GroupSurvey:
         async with self._lock:
             if time.monotonic() - self._taken_at > max_age:
                 start = time.monotonic()
-                self.latest = await self._take()
+                try:
+                    self.latest = await self._take()
+                except RemotingError as error:
+                    self.latest = {name: _unknown(status, str(error)) for name, status in self.latest.items()}
+                    raise
                 self._taken_at = time.monotonic()
                 self.seconds = self._taken_at - start
         return self.latest
@@ -145,18 +158,23 @@ class GroupSurvey:
     async def look(self, group: str) -> GroupStatus:
         """Return the status of one group now, compared with the last survey. Raises RemotingError.
 
-        A look changes no reference but a missing one: otherwise the rate would depend on the number of readers.
+        A look changes no reference: otherwise the rate would depend on the number of readers. Without surveys, the
+        first look is the reference.
         """
-        status, history = await self._status(group, await self._dead_letter_queues())
-        self._histories.setdefault(group, history)
+        queues, silent = await self._dead_letter_queues()
+        status, history = await self._status(group, queues, silent)
+        if history is not None and not self._interval:
+            self._histories.setdefault(group, history)
         return status
 
     async def _take(self) -> dict[str, GroupStatus]:
-        names = sorted(await known_groups.consumer_groups(self._replica))
+        known, silent = await known_groups.consumer_groups(self._replica)
+        # Groups of a broker that does not answer now are not gone.
+        names = sorted(known.union(self.latest) if silent else known)
         if len(names) > _MAX_GROUPS:
             _log.warning("%d of %d consumer groups are not surveyed", len(names) - _MAX_GROUPS, len(names))
             del names[_MAX_GROUPS:]
-        queues = await self._dead_letter_queues()
+        queues, silent = await self._dead_letter_queues()
         # Few tasks at a time, whatever the number of groups.
         rest = iter(names)
         found: dict[str, GroupStatus] = {}
@@ -164,61 +182,82 @@ class GroupSurvey:
 
         async def work() -> None:
             for name in rest:
-                found[name], histories[name] = await self._status(name, queues)
+                found[name], history = await self._status(name, queues, silent)
+                if history is not None:
+                    histories[name] = history
 
         await asyncio.gather(*(work() for _ in range(_MAX_CONCURRENT)))
         self._histories = histories
         return dict(sorted(found.items()))
 
-    async def _dead_letter_queues(self) -> set[str]:
-        """Return the dead letter topics that exist: a request for another one could create it."""
-        bodies = await known_groups.table_bodies(self._replica, RequestCode.GET_ALL_TOPIC_CONFIG)
-        topics = (topic for body in bodies for topic in load_object(body).get("topicConfigTable") or ())
-        return {topic for topic in topics if topic.startswith(DLQ_PREFIX)}
+    async def _dead_letter_queues(self) -> tuple[set[str], list[str]]:
+        """Return the dead letter topics that exist, and the brokers without a reply.
 
-    async def _status(self, group: str, dead_letter_queues: set[str]) -> tuple[GroupStatus, _History]:
-        """Return the status of a group, and the history that the next survey compares with."""
-        rows, unanswered = await self._progress(group)
-        members = await self._members(group)
+        A request for another topic could create it.
+        """
+        bodies, silent = await known_groups.table_bodies(self._replica, RequestCode.GET_ALL_TOPIC_CONFIG)
+        topics = (topic for body in bodies for topic in load_object(body).get("topicConfigTable") or ())
+        return {topic for topic in topics if topic.startswith(DLQ_PREFIX)}, silent
+
+    async def _status(
+        self, group: str, dead_letter_queues: set[str], silent: list[str]
+    ) -> tuple[GroupStatus, _History | None]:
+        """Return the status of a group, and the history that the next survey compares with.
+
+        silent: brokers that have just not replied, which are not asked again.
+        """
+        brokers = sorted(await self._replica.core.backend.brokers())
+        asked = [broker for broker in brokers if broker not in silent]
+        rows, failed = await self._progress(group, asked)
+        members = await self._members(group, ask=bool(asked))
         dead_letters = 0
         if DLQ_PREFIX + group in dead_letter_queues:
-            dead_letters = await self._stored(DLQ_PREFIX + group)
+            dead_letters, failed_too = await self._stored(DLQ_PREFIX + group, asked)
+            failed = failed | failed_too
+        unanswered = [broker for broker in brokers if broker in silent or broker in failed]
         now = time.monotonic()
         former = self._histories.get(group)
         own = [row for row in rows if not row.key.topic.startswith(RETRY_PREFIX)]
+        retry_backlog = sum(row.lag for row in rows if row.key.topic.startswith(RETRY_PREFIX))
         lag, queues = await self._lag(own, {} if former is None else former.queues, now)
         consumed = sum(row.consumed for row in rows)
-        rate = _rate(former, consumed, now)
+        rate = _rate(former, consumed, now, surveyed=self._interval > 0)
         status = GroupStatus(
             name=group,
             state=GroupState.ONLINE,
             members=members,
             lag=lag,
-            retry_backlog=sum(row.lag for row in rows if row.key.topic.startswith(RETRY_PREFIX)),
-            dead_letters=dead_letters,
+            retry_backlog=None if unanswered else retry_backlog,
+            dead_letters=None if unanswered else dead_letters,
             last_consumed=max((row.consumed_until for row in rows), default=0),
-            rate=rate,
+            rate=None if unanswered else rate,
             unanswered=unanswered,
         )
-        return _with_state(status, queues.values(), now), _History(now, consumed, rate, queues)
+        # A sum without a broker is no reference: its return would look like consumption.
+        history = former if unanswered else _History(now, consumed, rate, queues)
+        return _with_state(status, queues.values(), now), history
 
-    async def _progress(self, group: str) -> tuple[list[QueueOffsets], list[str]]:
+    async def _progress(self, group: str, brokers: Sequence[str]) -> tuple[list[QueueOffsets], set[str]]:
+        """Return the group's queues, and the brokers without a reply."""
         rows: list[QueueOffsets] = []
-        unanswered = []
-        for broker in sorted(await self._replica.core.backend.brokers()):
+        failed = set()
+        for broker in brokers:
             try:
                 async with self._limit:
                     reply = await operator_channel.ask(
                         self._replica.core, broker, RequestCode.GET_CONSUME_STATS, {"consumerGroup": group}
                     )
                 rows += progress(reply.body)
-            except RemotingError:
-                unanswered.append(broker)
-        return rows, unanswered
+            except RemotingError as error:
+                if not _is_absent(error):
+                    failed.add(broker)
+        return rows, failed
 
-    async def _members(self, group: str) -> int:
-        """Return the number of members, here and elsewhere."""
+    async def _members(self, group: str, ask: bool) -> int:
+        """Return the number of members, here and elsewhere. ask: whether a broker may answer."""
         code = RequestCode.GET_CONSUMER_LIST_BY_GROUP
+        if not ask:
+            return len(self._replica.registry.members(Role.CONSUMER, group))
         try:
             async with self._limit:
                 reply = await operator_channel.handle(self._replica.core, consumer_list, code, {"consumerGroup": group})
@@ -226,20 +265,23 @@ class GroupSurvey:
             return len(self._replica.registry.members(Role.CONSUMER, group))
         return len(load_object(reply.body).get("consumerIdList") or ()) if reply.code == 0 else 0
 
-    async def _stored(self, topic: str) -> int:
-        """Return the number of messages that are stored in a topic; brokers without it have none."""
+    async def _stored(self, topic: str, brokers: Sequence[str]) -> tuple[int, set[str]]:
+        """Return the number of messages that are stored in a topic, and the brokers without a reply."""
         count = 0
-        for broker in sorted(await self._replica.core.backend.brokers()):
+        failed = set()
+        for broker in brokers:
             try:
                 async with self._limit:
                     reply = await operator_channel.ask(
                         self._replica.core, broker, RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic}
                     )
-            except RemotingError:
+            except RemotingError as error:
+                if not _is_absent(error):
+                    failed.add(broker)
                 continue
             for _, row in offset_table(reply.body):
                 count += max(int(row.get("maxOffset", 0)) - int(row.get("minOffset", 0)), 0)
-        return count
+        return count, failed
 
     async def _lag(
         self, rows: Iterable[QueueOffsets], former_queues: dict[QueueKey, _Queue], now: float
@@ -273,23 +315,38 @@ class GroupSurvey:
         return found[0].store_timestamp if found else None
 
 
-def _rate(former: _History | None, consumed: int, now: float) -> float | None:
-    """Return the messages per second since the former survey; of a survey just taken, its rate."""
+def _rate(former: _History | None, consumed: int, now: float, *, surveyed: bool) -> float | None:
+    """Return the messages per second since the former survey; of a survey just taken, its rate.
+
+    surveyed: whether surveys follow, so that an unknown rate becomes known.
+    """
     if former is None or now <= former.consumed_at:
         return None
     elapsed = now - former.consumed_at
-    if elapsed < _MIN_RATE_SECONDS and former.rate is not None:
+    if elapsed < _MIN_RATE_SECONDS and (surveyed or former.rate is not None):
         return former.rate
     return round(max(consumed - former.consumed, 0) / elapsed, 3)
 
 
+def _is_absent(error: RemotingError) -> bool:
+    """Return whether a broker replied that it does not have the topic or group."""
+    return isinstance(error, BrokerRefused) and error.answer in _ABSENT
+
+
+def _unknown(status: GroupStatus, reason: str) -> GroupStatus:
+    """Return the status of a group when no broker can be asked."""
+    return replace(status, state=None, retry_backlog=None, dead_letters=None, rate=None, unanswered=[reason])
+
+
 def _with_state(status: GroupStatus, queues: Iterable[_Queue], now: float) -> GroupStatus:
+    state: GroupState | None = GroupState.ONLINE
     if not status.members:
-        state = GroupState.OFFLINE
+        # Its members may be known to the brokers that did not answer.
+        state = None if status.unanswered else GroupState.OFFLINE
     elif any(now - queue.waiting_since >= STUCK_SECONDS for queue in queues):
         state = GroupState.STUCK
-    elif status.lag_seconds > LAGGING_SECONDS:
+    elif status.known_lag_seconds > LAGGING_SECONDS:
         state = GroupState.LAGGING
-    else:
-        return status
+    elif status.unanswered:
+        state = None
     return replace(status, state=state)

@@ -84,7 +84,7 @@ class GroupSummary(Answer):
 
 
 class GroupHealth(Answer):
-    """The progress of a consumer group; null where no broker answered."""
+    """The progress of a consumer group; null where it depends on brokers that did not answer."""
 
     state: GroupState | None = Field(description="offline: without members; stuck: messages wait, none is consumed")
     lag: int | None = Field(description="messages that wait in its topics, without retries")
@@ -93,6 +93,7 @@ class GroupHealth(Answer):
     dead_letters: int | None = Field(description="messages in its dead letter queue")
     rate: float | None = Field(description="consumed messages per second", examples=[120.5])
     last_consumed: Timestamp | None = Field(description="store time of the last consumed message")
+    unanswered: list[str] | None = Field(description="brokers that did not answer", examples=[[]])
 
     @staticmethod
     def fields_of(status: GroupStatus | None) -> dict[str, Any]:
@@ -107,6 +108,7 @@ class GroupHealth(Answer):
             "dead_letters": status.dead_letters,
             "rate": status.rate,
             "last_consumed": at_milliseconds(status.last_consumed),
+            "unanswered": status.unanswered,
         }
 
 
@@ -249,11 +251,14 @@ async def list_consumer_groups(services: AdminServices, page: PageRequest) -> Na
 
 @operation("groups.survey", timeout=BULK_TIMEOUT, merged=False)
 async def survey_consumer_groups(services: AdminServices, max_age: float) -> dict[str, GroupStatus]:
-    """Return the status of every consumer group by name, at most `max_age` seconds old; none without brokers."""
+    """Return the status of every consumer group by name, at most `max_age` seconds old.
+
+    Without brokers, it is an unknown one.
+    """
     try:
         return await services.survey.refresh(max_age)
     except RemotingError:
-        return {}
+        return services.survey.latest
 
 
 @operation("groups.status", timeout=REMOTE_TIMEOUT, merged=False)

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from proxy.core.handlers.groups import consumer_connections
 from proxy.embedded.broker.filters import new_filter
+from proxy.embedded.broker.names import SCHEDULE_TOPIC, TIMER_TOPIC
 from proxy.operations import broker_requests, operator_channel
 from proxy.operations.browsing import find
 from proxy.operations.message_lookup import Found, unique_matches
@@ -36,8 +37,8 @@ class GroupDelivery(Answer):
     group: str = Field(examples=["orders-billing"])
     state: State = Field(
         description="consumed: the group's offset is behind it; waiting: it is not; filtered: the group's subscription "
-        "does not match it; retrying: a retry waits; dead: it is in the dead letter queue; unknown: the broker did not "
-        "answer"
+        "does not match it; retrying: a retry waits, or is due later; dead: it is in the dead letter queue; unknown: "
+        "the broker did not answer"
     )
     retries: int = Field(description="retries so far")
 
@@ -84,6 +85,9 @@ async def _delivery(services: AdminServices, found: Found, group: str) -> GroupD
     if dead := await _copies(services, found, [DLQ_PREFIX + group]):
         retries = max(retries, *(copy.reconsume_times for copy in dead))
         return GroupDelivery(group=group, state="dead", retries=retries)
+    delayed = await _delayed_retries(services, found, group)
+    if delayed > retries:
+        return GroupDelivery(group=group, state="retrying", retries=delayed)
     state: State = "consumed" if await _is_behind(services, found.broker, group, found.message) else "waiting"
     if retried:
         newest = max(retried, key=lambda copy: (copy.store_timestamp, copy.queue_offset))
@@ -91,6 +95,16 @@ async def _delivery(services: AdminServices, found: Found, group: str) -> GroupD
     elif state == "consumed" and not await _matches(services, found, group):
         state = "filtered"
     return GroupDelivery(group=group, state=state, retries=retries)
+
+
+async def _delayed_retries(services: AdminServices, found: Found, group: str) -> int:
+    """Return the number of the newest retry for which a message was delayed; 0: none.
+
+    Brokers keep a delayed retry in a topic of their own, and move a copy to the group's retry topic when it is due.
+    """
+    copies = await _copies(services, found, [SCHEDULE_TOPIC, TIMER_TOPIC])
+    retry = RETRY_PREFIX + group
+    return max((copy.reconsume_times for copy in copies if copy.get(properties.REAL_TOPIC) == retry), default=0)
 
 
 def _pop_retry_topics(group: str, topic: str) -> list[str]:

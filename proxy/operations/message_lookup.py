@@ -15,8 +15,10 @@ from remoting.messages import StoredMessage
 _BY_ID = "_UNIQUE_KEY_QUERY"
 # The last time of a query, ms since 1970: brokers add to it.
 EVER = 2**62
-_NOTHING = (ResponseCode.QUERY_NOT_FOUND, ResponseCode.TOPIC_NOT_EXIST)
-_MAX = 64
+# Response codes without messages.
+NOTHING = (ResponseCode.QUERY_NOT_FOUND, ResponseCode.TOPIC_NOT_EXIST)
+# Messages of one reply (maxMsgsNumBatch of brokers).
+MAX_FOUND = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ async def unique_matches(replica: Replica, broker: str, topic: str, unique_id: s
 async def by_key(services: AdminServices, topic: str, key: str, begin: int, end: int) -> list[Found]:
     """Return messages with this key that were stored from `begin` to `end` (ms since 1970), the newest first.
 
-    Brokers return at most the newest 64 each. Raises RemotingError.
+    Brokers return at most the newest 64 each; `key_search` finds more. Raises RemotingError.
     """
     found = await _query(services, topic, key, begin, end, unique=False)
     return [one for one in found if key in (one.message.get(properties.KEYS) or "").split()]
@@ -72,14 +74,14 @@ async def _query(services: AdminServices, topic: str, key: str, begin: int, end:
     fields = {
         "topic": topic,
         "key": key,
-        "maxNum": str(_MAX),
+        "maxNum": str(MAX_FOUND),
         "beginTimestamp": str(begin),
         "endTimestamp": str(end),
     }
     if unique:
         fields[_BY_ID] = "true"
     names = (await services.replica.core.backend.route(topic)).brokers
-    asked = await broker_requests.ask_each(services, names, RequestCode.QUERY_MESSAGE, fields, _NOTHING)
+    asked = await broker_requests.ask_each(services, names, RequestCode.QUERY_MESSAGE, fields, NOTHING)
     found = [
         Found(broker, message)
         for broker, reply in asked.replies.items()
@@ -97,7 +99,7 @@ async def _by_offset(services: AdminServices, topic: str, text: str) -> Found | 
         return None
     names = (await services.replica.core.backend.route(topic)).brokers
     # A broker answers SYSTEM_ERROR for an offset without a message.
-    nothing = (*_NOTHING, ResponseCode.SYSTEM_ERROR)
+    nothing = (*NOTHING, ResponseCode.SYSTEM_ERROR)
     asked = await broker_requests.ask_each(
         services, names, RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(wanted.offset)}, nothing
     )

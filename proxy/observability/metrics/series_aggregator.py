@@ -6,6 +6,9 @@ again. An increase is assigned to a series when it is added and is never moved: 
 as `__other__` from then on, and a topic that gains one starts with the increase of that snapshot. Nothing is counted
 twice. A series that was dropped and returns starts at zero, as after a restart; that can hide an increase only from
 queries over more than the idle time.
+
+Gauges, such as backlogs, select further values of their own: a backlog that stands for weeks takes no series of a topic
+with traffic, and a topic with traffic takes none of a backlog.
 """
 
 import time
@@ -47,23 +50,27 @@ class SeriesAggregator:
         self._sources: dict[str, _Source] = {}
         self._series: defaultdict[str, _Series] = defaultdict(dict)
         self._limiters = {label: LabelLimiter(max_values, idle) for label in LIMITED}
+        self._gauge_limiters = {label: LabelLimiter(max_values, idle) for label in LIMITED}
 
     def add_snapshot(self, source: str, snapshot: Snapshot) -> None:
         """Add the increase since the source's previous snapshot."""
         previous = self._sources.setdefault(source, _Source())
         increases: list[tuple[Family, _Series]] = []
+        shares: list[tuple[Family, _Series]] = []
         for family, samples in snapshot:
             self._families[family.name] = family
             if family.kind is Kind.GAUGE:
                 previous.gauges[family.name] = samples
-                increases.append((family, dict(samples)))
+                shares.append((family, _shares(samples)))
             else:
                 increases.append((family, _increase(samples, previous.counted.get(family.name, {}))))
                 previous.counted[family.name] = samples
-        self._update_limiters(increases)
+        for label, dropped in self._update(self._limiters, increases):
+            self._drop(label, dropped)
+        # Gauges have no series between snapshots that could be dropped.
+        list(self._update(self._gauge_limiters, shares))
         for family, increase in increases:
-            if family.kind is not Kind.GAUGE:
-                self._add(family, increase)
+            self._add(family, increase)
 
     def remove_source(self, source: str) -> None:
         """Remove a process that has ended: its counts remain, its gauges do not, and its successor starts at zero."""
@@ -74,19 +81,21 @@ class SeriesAggregator:
         for family in list(self._families.values()):
             yield family, self._merged_gauge(family) if family.kind is Kind.GAUGE else self._series[family.name]
 
-    def _update_limiters(self, increases: list[tuple[Family, _Series]]) -> None:
-        """Select the label values with series of their own, before any increase is added."""
+    def _update(
+        self, limiters: dict[str, LabelLimiter], amounts: list[tuple[Family, _Series]]
+    ) -> Iterator[tuple[str, set[str]]]:
+        """Select the label values with series of their own; yield those of each label that lost theirs."""
         traffic: dict[str, defaultdict[str, float]] = {label: defaultdict(float) for label in LIMITED}
-        for family, increase in increases:
+        for family, series in amounts:
             for position, label in enumerate(family.labels):
                 if label in LIMITED:
-                    for key, value in increase.items():
+                    for key, value in series.items():
                         traffic[label][key[position]] += _amount(value)
         now = self._clock()
-        for label, limiter in self._limiters.items():
+        for label, limiter in limiters.items():
             dropped = limiter.update(traffic[label], now)
             if dropped:
-                self._drop(label, dropped)
+                yield label, dropped
 
     def _drop(self, label: str, values: set[str]) -> None:
         for family in self._families.values():
@@ -127,13 +136,25 @@ class SeriesAggregator:
         if LIMITED.isdisjoint(family.labels):
             return key
         return tuple(
-            self._limiters[label].label(value) if label in LIMITED else value
+            self._label(family, label, value) if label in LIMITED else value
             for label, value in zip(family.labels, key, strict=True)
         )
+
+    def _label(self, family: Family, label: str, value: str) -> str:
+        limited = self._limiters[label].label(value)
+        if limited == value or family.kind is not Kind.GAUGE:
+            return limited
+        return self._gauge_limiters[label].label(value)
 
 
 def _amount(value: Value) -> float:
     return sum(value.counts) if isinstance(value, Distribution) else value
+
+
+def _shares(samples: Samples) -> _Series:
+    """Return each value's share of a gauge's sum: gauges have different units."""
+    total = sum(_amount(value) for value in samples.values())
+    return {key: _amount(value) / total for key, value in samples.items()} if total > 0 else {}
 
 
 def _increase(samples: Samples, previous: Samples) -> _Series:

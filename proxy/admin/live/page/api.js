@@ -2,6 +2,8 @@
 
 export const TIMEOUT = 10000; // milliseconds for a response, so that a replica that hangs is noticed
 
+export const PAGE = 1000; // items of a page of a list
+
 export const session = { name: "", role: "none", session: false, csrf: null };
 const listeners = [];
 
@@ -40,6 +42,17 @@ export async function get(path, query = {}) {
   const pairs = Object.entries(query).filter(([, value]) => value !== "" && value !== null && value !== undefined);
   const text = new URLSearchParams(pairs).toString();
   return (await ask(text ? `${path}?${text}` : path, { signal: AbortSignal.timeout(3 * TIMEOUT) })).json();
+}
+
+// The items of all pages of a list, at most `most`; `total` of them exist.
+export async function getAll(path, query = {}, most = 10000) {
+  const found = await get(path, { ...query, limit: PAGE });
+  while (found.next && found.items.length < most) {
+    const page = await get(path, { ...query, limit: PAGE, cursor: found.next });
+    found.items.push(...page.items);
+    found.next = page.next;
+  }
+  return found;
 }
 
 export async function write(method, path, body) {

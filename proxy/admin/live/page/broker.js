@@ -1,9 +1,9 @@
 // The page of a broker, and the list of brokers and name servers.
 
-import { get } from "./api.js";
+import { get, getAll } from "./api.js";
 import { badge, facts, link, note } from "./dom.js";
 import { millis, short } from "./format.js";
-import { table } from "./table.js";
+import { cutNote, table } from "./table.js";
 
 const healthy = (broker) => badge(broker.healthy ? "reachable" : "out of reach", broker.healthy ? "good" : "bad");
 
@@ -28,11 +28,12 @@ export function broker(view, name) {
     { name: "congested", value: (address) => address.congested, cell: (address) => (address.congested ? badge("congested", "bad") : "no") },
   ], (await find()).addresses), { wide: true });
   view.panel("Topics", async () => {
-    const topics = (await get("/v1/topics", { limit: 1000 })).items.filter((topic) => topic.brokers.includes(name));
-    return table("Topics of the broker", [
+    const all = await getAll("/v1/topics");
+    const topics = all.items.filter((topic) => topic.brokers.includes(name));
+    return [cutNote(all, "only these are looked at"), table("Topics of the broker", [
       { name: "topic", value: (topic) => topic.name, cell: (topic) => link("topics", topic.name) },
       { name: "messages", value: (topic) => topic.kind },
-    ], topics, "no topic");
+    ], topics, "no topic")];
   }, { wide: true, every: 30000 });
 }
 

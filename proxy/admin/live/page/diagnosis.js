@@ -11,10 +11,15 @@ export async function diagnose(name) {
   const [group, progress, owners] = await Promise.all([get(path), get(`${path}/lag`), get(`${path}/queues`).catch(() => null)]);
   const infos = await Promise.all(group.members.slice(0, MAX_MEMBERS).map((member) => get(`/v1/clients/${part(member.client_id)}/running-info`, { group: name }).catch(() => null)));
   const findings = [
-    ...membership(group), ...failing(group, infos.filter(Boolean)), ...queues(progress, owners, group), ...skewed(group), ...rest(group),
+    ...silent(group), ...membership(group), ...failing(group, infos.filter(Boolean)), ...queues(progress, owners, group), ...skewed(group), ...rest(group),
   ];
   if (!findings.length) return note(group.lag ? "members consume; the lag is recent" : "it is not behind");
   return make("ol", { class: "findings" }, findings.map((parts) => make("li", {}, ...parts)));
+}
+
+function silent(group) {
+  const brokers = group.unanswered || [];
+  return brokers.length ? [[make("b", { class: "bad" }, "No answer"), ` from ${brokers.join(", ")}: lag, retries and dead letters are not known.`]] : [];
 }
 
 function membership(group) {

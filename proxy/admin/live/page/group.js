@@ -16,7 +16,7 @@ export function group(view, name) {
   deletion(view, { thing: `consumer group ${name}`, kind: "groups", path, warning: "Its offsets are lost. A group with members is not deleted." });
   view.panel("State", async () => {
     const found = await get(path);
-    return facts([["state", state(found)], ["members", found.members.length], ["lag", `${short(found.lag)} messages`], ["oldest waiting", span(found.lag_seconds)], ["consumes", found.rate === null ? null : `${short(found.rate)}/s`], ["last consumed", moment(found.last_consumed)], ["waiting retries", short(found.retry_backlog)], ["dead letters", found.dead_letters ? make("span", { class: "bad" }, short(found.dead_letters)) : "0"]]);
+    return facts([["state", state(found)], ["members", found.members.length], ["lag", found.lag === null ? "–" : `${short(found.lag)} messages`], ["oldest waiting", span(found.lag_seconds)], ["consumes", found.rate === null ? null : `${short(found.rate)}/s`], ["last consumed", moment(found.last_consumed)], ["waiting retries", short(found.retry_backlog)], ["dead letters", found.dead_letters ? make("span", { class: "bad" }, short(found.dead_letters)) : short(found.dead_letters)], ["no answer from", (found.unanswered || []).join(", ")]]);
   });
   view.panel("Why it is behind", () => diagnose(name), { note: "by queues, members and their own statistics", every: 10000 });
   view.panel("Delivered messages per second", () => hourChart("Delivered messages per second in the last hour", { group: name }, [["delivered", "delivered", "delivered"]]), { note: "last hour", every: 15000 });

@@ -1,17 +1,19 @@
 // Lists of consumer groups, and their states.
 
-import { get } from "./api.js";
+import { get, PAGE } from "./api.js";
 import { groupCreation } from "./definitions.js";
 import { badge, link, make } from "./dom.js";
 import { moment, short, span } from "./format.js";
-import { table } from "./table.js";
+import { cutNote, table } from "./table.js";
 
 const STATES = { stuck: "bad", lagging: "warn", offline: "", online: "good" };
 
 export const state = (group) => badge(group.state || "unknown", STATES[group.state] || "");
 
-// 1: stuck, 2: lagging, 3: dead letters, or messages that wait for members; 4: fine.
-export const urgency = (group) => ["stuck", "lagging"].indexOf(group.state) + 1 || (group.dead_letters || (group.state === "offline" && group.lag) ? 3 : 4);
+const unanswered = (group) => Boolean(group.unanswered && group.unanswered.length);
+
+// 1: stuck, 2: lagging, 3: dead letters, messages that wait for members, or brokers that do not answer; 4: fine.
+export const urgency = (group) => ["stuck", "lagging"].indexOf(group.state) + 1 || (unanswered(group) || group.dead_letters || (group.state === "offline" && group.lag) ? 3 : 4);
 
 export function groupTable(label, groups) {
   return table(label, [
@@ -30,7 +32,10 @@ export function groupTable(label, groups) {
 
 export function groupList(view) {
   const filter = make("select", { "aria-label": "state" }, ["", "stuck", "lagging", "offline", "online"].map((name) => make("option", { value: name }, name || "every state")));
-  const place = view.panel("Consumer groups", async () => groupTable("Consumer groups", (await get("/v1/consumer-groups", { limit: 1000, state: filter.value })).items), { wide: true, note: "of all brokers, with and without members" });
+  const place = view.panel("Consumer groups", async () => {
+    const found = await get("/v1/consumer-groups", { limit: PAGE, state: filter.value });
+    return [cutNote(found), groupTable("Consumer groups", found.items)];
+  }, { wide: true, note: "of all brokers, with and without members" });
   filter.addEventListener("change", place);
   view.actions.append(filter);
   groupCreation(view);

@@ -101,7 +101,7 @@ async function lookLoop() {
 async function aroundLoop() {
   try {
     if (session.role !== "none" && !$("overview").hidden) await lookAround();
-  } catch { /* the other loop reports it */ }
+  } catch { /* each table shows its error */ }
   setTimeout(aroundLoop, document.hidden ? 60000 : 5000);
 }
 

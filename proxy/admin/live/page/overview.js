@@ -1,9 +1,10 @@
 // The overview: figures of each second, and what needs attention.
 
-import { $, badge, fill, link, links, make } from "./dom.js";
-import { get } from "./api.js";
+import { $, badge, fill, link, links, make, note } from "./dom.js";
+import { get, getAll } from "./api.js";
 import { areas, lines, spark } from "./charts.js";
 import { load } from "./crane.js";
+import { report } from "./dialog.js";
 import { clock, millis, round, short, span } from "./format.js";
 import { state as groupState, urgency } from "./groups.js";
 import { table } from "./table.js";
@@ -15,7 +16,8 @@ const MAX_GROUPS = 30; // rows of consumer groups
 let seconds = [];
 let live = null;
 let hour = null; // steps of the last hour, while the charts show it
-let progress = []; // consumer groups of the API
+let progress = null; // consumer groups of the API; null before the first answer
+let groupsError = null; // the reason why they are not known
 
 const both = (second, name) => second.remoting[name] + second.grpc[name];
 
@@ -31,11 +33,34 @@ export async function look() {
 
 // Tables that change slowly.
 export async function lookAround() {
-  const [clients, groups, history] = await Promise.all([
-    get("/v1/clients", { limit: 50 }), get("/v1/consumer-groups", { limit: 1000 }), $("range").value === "hour" ? get("/v1/history") : null,
-  ]);
-  progress = groups.items;
-  hour = history && history.items;
+  await Promise.all([lookAtClients(), lookAtGroups(), lookAtHistory()]);
+}
+
+async function lookAtGroups() {
+  try {
+    [progress, groupsError] = [(await getAll("/v1/consumer-groups")).items, null];
+  } catch (error) {
+    [progress, groupsError] = [[], error.message];
+  }
+}
+
+async function lookAtHistory() {
+  try {
+    hour = $("range").value === "hour" ? (await get("/v1/history")).items : null;
+  } catch (error) {
+    hour = null;
+    report(`the last hour is not shown: ${error.message}`, "bad");
+  }
+}
+
+async function lookAtClients() {
+  let clients;
+  try {
+    clients = await get("/v1/clients", { limit: 50 });
+  } catch (error) {
+    fill($("t-clients"), [note(error.message, "bad")]);
+    return;
+  }
   fill($("t-clients"), [table("Clients", [
     { name: "client", value: (client) => client.client_id, cell: (client) => link("clients", client.client_id) },
     { name: "protocols", value: (client) => client.protocols.join(", ") },
@@ -85,8 +110,8 @@ function tiles() {
   $("n-p99").textContent = millis(newest && newest.p99);
   $("n-connections").textContent = short(live.connections.remoting + live.connections.grpc);
   $("n-clients").textContent = short(live.clients);
-  const behind = progress.filter((group) => urgency(group) < 4).length;
-  $("n-attention").textContent = String(behind);
+  const behind = (progress || []).filter((group) => urgency(group) < 4).length;
+  $("n-attention").textContent = progress && !groupsError ? String(behind) : "–";
   $("n-attention").className = behind ? "bad" : "";
 }
 
@@ -107,7 +132,7 @@ function tables() {
     { name: "bytes/s", number: true, value: (topic) => topic.bytes_in + topic.bytes_out, cell: (topic) => short(topic.bytes_in + topic.bytes_out) },
     { name: "errors/s", number: true, value: (topic) => topic.failed, cell: (topic) => short(topic.failed), kind: (topic) => (topic.failed ? "bad" : "") },
   ], live.topics, "no traffic in the last minute")]);
-  fill($("t-groups"), [table("Groups that need attention or have traffic", [
+  fill($("t-groups"), [groupsError ? note(groupsError, "bad") : table("Groups that need attention or have traffic", [
     { name: "group", value: ({ group }) => group.name, cell: ({ group }) => link("groups", group.name) },
     { name: "state", value: ({ group }) => group.state, cell: ({ group }) => groupState(group) },
     { name: "trend", cell: ({ traffic }) => spark(traffic ? traffic.trend : []) },
@@ -117,7 +142,7 @@ function tables() {
     { name: "oldest", number: true, value: ({ group }) => group.lag_seconds, cell: ({ group }) => span(group.lag_seconds) },
     { name: "retries", number: true, value: ({ group }) => group.retry_backlog, cell: ({ group }) => short(group.retry_backlog) },
     { name: "dead letters", number: true, value: ({ group }) => group.dead_letters, cell: ({ group }) => short(group.dead_letters), kind: ({ group }) => (group.dead_letters ? "bad" : "") },
-  ], consumerGroups(), "no group has traffic or needs attention")]);
+  ], consumerGroups(), progress ? "no group has traffic or needs attention" : "loading…")]);
   fill($("t-brokers"), [table("Brokers", [
     { name: "broker", value: (broker) => broker.name, cell: (broker) => link("brokers", broker.name) },
     { name: "state", value: (broker) => broker.healthy, cell: (broker) => badge(broker.healthy ? "reachable" : "out of reach", broker.healthy ? "good" : "bad") },
@@ -137,7 +162,7 @@ function tables() {
 function consumerGroups() {
   const traffic = new Map(live.groups.map((group) => [group.name, group]));
   const wanted = $("f-group").value.toLowerCase();
-  return progress
+  return (progress || [])
     .filter((group) => group.name.toLowerCase().includes(wanted) && (traffic.has(group.name) || urgency(group) < 4))
     .map((group) => ({ group, traffic: traffic.get(group.name) }))
     .sort((one, other) => urgency(one.group) - urgency(other.group) || other.group.lag - one.group.lag)

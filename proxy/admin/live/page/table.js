@@ -32,6 +32,9 @@ export function table(label, columns, rows, empty = "nothing") {
   return place;
 }
 
+// A note on a list that has not all items; null if it has.
+export const cutNote = ({ items, total }, words = "the search finds the others") => (total > items.length ? make("p", { class: "warn" }, `${items.length.toLocaleString()} of ${total.toLocaleString()}: ${words}`) : null);
+
 function header(column, sort) {
   const kind = column.number ? "number" : "text";
   if (!column.value) return make("th", { scope: "col", class: kind }, column.name || make("span", { class: "hidden" }, "action"));

@@ -1,6 +1,6 @@
 // The page of a topic: queues, groups, rates, messages, producers.
 
-import { get, part } from "./api.js";
+import { get, PAGE, part } from "./api.js";
 import { deletion, topicCreation } from "./definitions.js";
 import { facts, link, make, note } from "./dom.js";
 import { count, moment } from "./format.js";
@@ -8,7 +8,7 @@ import { groupTable } from "./groups.js";
 import { hourChart } from "./history.js";
 import { messageBrowser } from "./messages.js";
 import { tapPanel } from "./tap.js";
-import { table } from "./table.js";
+import { cutNote, table } from "./table.js";
 
 const SAMPLE = 8; // newest messages whose producers are shown
 
@@ -30,7 +30,10 @@ export function topic(view, name) {
   ], (await get(path)).brokers, "no broker has it"), { every: 30000 });
   view.panel("Producers", () => producers(name, path), { note: `of the newest ${SAMPLE} messages`, every: 15000 });
   view.panel("Queues", () => queues(path), { wide: true, every: 10000 });
-  view.panel("Consumer groups", async () => groupTable("Consumer groups of the topic", (await get("/v1/consumer-groups", { topic: name, limit: 1000 })).items), { wide: true, every: 10000 });
+  view.panel("Consumer groups", async () => {
+    const found = await get("/v1/consumer-groups", { topic: name, limit: PAGE });
+    return [cutNote(found), groupTable("Consumer groups of the topic", found.items)];
+  }, { wide: true, every: 10000 });
   messageBrowser(view, name);
   const { tap, elements } = tapPanel({ topic: name });
   view.panel("Live requests", () => elements, { wide: true, every: 0 });
@@ -79,13 +82,16 @@ async function producers(name, path) {
 
 export function topicList(view) {
   const system = make("input", { type: "checkbox" });
-  const refresh = view.panel("Topics", async () => table("Topics", [
-    { name: "topic", value: (found) => found.name, cell: (found) => link("topics", found.name) },
-    { name: "type of messages", value: (found) => found.kind },
-    { name: "brokers", value: (found) => found.brokers.join(", ") },
-    { name: "read queues", number: true, value: (found) => found.read_queues },
-    { name: "write queues", number: true, value: (found) => found.write_queues },
-  ], (await get("/v1/topics", { limit: 1000, system: system.checked || null })).items, "no topic"), { wide: true, every: 30000 });
+  const refresh = view.panel("Topics", async () => {
+    const topics = await get("/v1/topics", { limit: PAGE, system: system.checked || null });
+    return [cutNote(topics), table("Topics", [
+      { name: "topic", value: (found) => found.name, cell: (found) => link("topics", found.name) },
+      { name: "type of messages", value: (found) => found.kind },
+      { name: "brokers", value: (found) => found.brokers.join(", ") },
+      { name: "read queues", number: true, value: (found) => found.read_queues },
+      { name: "write queues", number: true, value: (found) => found.write_queues },
+    ], topics.items, "no topic")];
+  }, { wide: true, every: 30000 });
   system.addEventListener("change", refresh);
   view.actions.append(make("label", {}, system, " with system topics"));
   topicCreation(view);

@@ -3,13 +3,15 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
 
-from proxy.operations import group_survey
+from proxy.operations import group_survey, operator_channel
 from proxy.operations.group_survey import GroupState
 from remoting.codes import RequestCode
+from remoting.errors import RequestTimeout
 from tests.cluster.client import Client, create_topic, queue_fields
 from tests.proxy.admin.http.replicas import Replica, replica
 
@@ -105,6 +107,48 @@ async def test_rate_and_state_do_not_depend_on_the_number_of_readers(
         assert (await own.get("/v1/consumer-groups/watched"))["rate"] == status.rate
         monkeypatch.setattr(group_survey, "_MIN_RATE_SECONDS", 0.0)
         assert (await own.get("/v1/consumer-groups/watched"))["rate"] == 0
+
+
+async def test_broker_that_does_not_answer_makes_no_group_look_healthy(
+    own: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = await _backlog(own, "unseen", sent=5, consumed=2)
+    survey = own.app.admin_services.survey
+    await survey.refresh(0.0)
+    ask = operator_channel.ask
+
+    async def silence(core: Any, broker: str, code: int, *more: Any) -> Any:
+        raise RequestTimeout(f"the broker {broker} does not answer")
+
+    with monkeypatch.context() as patches:
+        patches.setattr(operator_channel, "ask", silence)
+        await survey.refresh(0.0)
+        (group,) = (await own.get("/v1/consumer-groups", prefix="unseen"))["items"]
+        assert group["unanswered"] == ["broker-a"]
+        for value in ("state", "lag", "lag_seconds", "retry_backlog", "dead_letters", "rate"):
+            assert group[value] is None
+        assert (await own.read.get("/v1/consumer-groups/unseen")).status_code == 503
+        metrics = (await own.read.get("/metrics")).text
+        assert 'consumer_group="unseen"' not in metrics
+        assert (await survey.look("unseen")).unanswered == ["broker-a"]
+    assert operator_channel.ask is ask
+    await survey.refresh(0.0)
+    one = await own.get("/v1/consumer-groups/unseen")
+    assert (one["state"], one["lag"], one["rate"], one["unanswered"]) == ("offline", 3, 0, [])
+    assert (
+        f'gantry_consumer_lag_messages{{consumer_group="unseen",topic="{topic}"}} 3.0'
+        in (await own.read.get("/metrics")).text
+    )
+
+
+async def test_rate_is_unknown_until_a_survey_has_a_reference(tmp_path: Path) -> None:
+    """A rate over a moment would be 0, or far too high."""
+    async with replica(tmp_path, admin={"survey_interval": 3600}) as surveyed:
+        await _backlog(surveyed, "new", sent=3, consumed=1)
+        for _ in range(2):
+            groups = await asyncio.gather(*(surveyed.get("/v1/consumer-groups/new") for _ in range(4)))
+            assert [group["rate"] for group in groups] == [None] * 4
+            await surveyed.app.admin_services.survey.refresh(0.0)
 
 
 async def test_failing_consumer_shows_retries_and_dead_letters(own: Replica) -> None:

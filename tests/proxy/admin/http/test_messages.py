@@ -8,6 +8,7 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from protos.apache.rocketmq.v2 import definition_pb2
+from proxy.operations import key_search
 from remoting.codes import RequestCode
 from tests.cluster.client import Client, create_topic, queue_fields
 from tests.proxy.admin.http.replicas import GROUP, UNIQUE_ID, Replica, Stage, replica
@@ -108,6 +109,29 @@ async def test_messages_are_filtered_by_queue_offset_tag_sql_key_and_time(own: R
     assert await _pages(own, path, **{"from": "2100-01-01T00:00:00Z"}) == []
 
 
+async def test_search_by_key_finds_more_messages_than_one_reply_of_a_broker_holds(
+    own: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = await create_topic(own.address, "keyed", 2)
+    async with Client(own.address) as client:
+        await client.route(topic)
+        for number in range(200):
+            named = {"UNIQ_KEY": f"id-{number:04}", "KEYS": "order-17", "TAGS": "paid" if number < 100 else "open"}
+            await client.send(topic, b"x", named, queue=number % 2)
+    path = f"/v1/topics/{topic}/messages"
+    whole = await own.write.get(path, params={"key": "order-17", "limit": 200})
+    assert (len(whole.json()["items"]), whole.json()["next"]) == (200, None)
+    queries: tuple[tuple[int, dict[str, Any]], ...] = ((200, {}), (100, {"tag": "paid"}), (100, {"queue": 0}))
+    for expected, query in queries:
+        assert (
+            len({item["message_id"] for item in await _pages(own, path, key="order-17", limit=50, **query)}) == expected
+        )
+    # A page whose requests are used up has a next page.
+    monkeypatch.setattr(key_search, "_MAX_REQUESTS", 1)
+    items = await _pages(own, path, key="order-17", limit=50, tag="paid")
+    assert len(items) == len({item["message_id"] for item in items}) == 100
+
+
 async def test_body_is_shown_in_every_form(own: Replica) -> None:
     topic = await _filled(own, 1)
     resource = definition_pb2.Resource(resource_namespace="shop", name="orders").SerializeToString()
@@ -182,6 +206,30 @@ async def test_journey_names_every_group_with_its_state(own: Replica) -> None:
         journey = await own.get(f"/v1/topics/{topic}/messages/first/groups")
     states = {group["group"]: group["state"] for group in journey["groups"]}
     assert states == {"ahead": "consumed", "behind": "waiting", "failing": "dead"}
+
+
+async def test_message_that_waits_for_a_later_retry_is_not_consumed(own: Replica) -> None:
+    topic = await create_topic(own.address, "travelled", queues=1)
+    async with Client(own.address) as client:
+        await client.heartbeat({"failing": [topic], "other": [topic]})
+        await client.send(topic, b"x", {"UNIQ_KEY": "first"})
+        (stored,) = await client.pull(topic, "failing")
+        states = []
+        # In two hours, and in a second.
+        for level in (18, 1):
+            fields = {"offset": stored.commit_log_offset, "group": "failing", "delayLevel": level, "originTopic": topic}
+            await client.get(RequestCode.CONSUMER_SEND_MSG_BACK, client.named(fields))
+            for group in ("failing", "other"):
+                fields = queue_fields(topic, consumerGroup=group, commitOffset=1)
+                await client.get(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+            journey = await own.get(f"/v1/topics/{topic}/messages/first/groups")
+            states.append({group["group"]: (group["state"], group["retries"]) for group in journey["groups"]})
+        assert states == [{"failing": ("retrying", 1), "other": ("consumed", 0)}] * 2
+        (again,) = await client.pull("%RETRY%failing", "failing", wait=20_000)
+        fields = queue_fields("%RETRY%failing", consumerGroup="failing", commitOffset=again.queue_offset + 1)
+        await client.get(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+        journey = await own.get(f"/v1/topics/{topic}/messages/first/groups")
+        assert {group["group"]: group["state"] for group in journey["groups"]}["failing"] == "consumed"
 
 
 async def test_message_is_resent_to_its_topic_or_to_one_group(own: Replica) -> None:

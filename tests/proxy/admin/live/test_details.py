@@ -1,12 +1,13 @@
 """The pages of topics, groups, clients, connections, brokers and replicas, in a browser."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
-from tests.proxy.admin.http.replicas import GROUP, READ, UNIQUE_ID, WRITE, Stage, stage
+from tests.proxy.admin.http.replicas import GROUP, PUSH_GROUP, READ, UNIQUE_ID, WRITE, Stage, stage
 from tests.proxy.admin.live.addresses import addresses
 from tests.proxy.admin.live.browser import NARROW, WIDE, browsing, check_accessibility, log_in, open_page
 
@@ -142,6 +143,22 @@ async def test_search_and_sorting_work_with_the_keyboard(staged: Stage) -> None:
         await expect(names).to_have_count(2)
 
 
+async def test_search_reads_every_page_and_lists_say_that_they_are_cut(staged: Stage) -> None:
+    async with browsing() as page:
+
+        async def shorten(route: Route) -> None:
+            """A list of two groups needs two pages."""
+            await route.continue_(url=route.request.url.replace("limit=1000", "limit=1"))
+
+        await page.route("**/v1/consumer-groups?**", shorten)
+        url = staged.replica.app.admin.url
+        await open_page(page, url, f"search/{PUSH_GROUP}")
+        groups = page.get_by_role("region", name="Consumer groups", exact=True)
+        await expect(groups.get_by_role("link")).to_have_text([PUSH_GROUP])
+        await open_page(page, url, "groups")
+        await expect(page.locator("#detail")).to_contain_text("1 of 2: the search finds the others")
+
+
 async def test_unknown_names_are_reported(staged: Stage) -> None:
     async with browsing() as page:
         await open_page(page, staged.replica.app.admin.url, "groups/nobody")
@@ -156,6 +173,38 @@ async def test_topic_page_shows_its_queues(staged: Stage) -> None:
         (first, *_) = (await staged.replica.get(f"/v1/topics/{staged.topic}/queues"))["queues"]
         await expect(queues.locator("tbody tr").first).to_contain_text("broker-a:0")
         await expect(queues.locator("tbody tr").first.locator("td").nth(2)).to_have_text(str(first["end"]))
+
+
+async def test_message_browser_shows_the_answer_to_the_last_question(staged: Stage) -> None:
+    """A slow answer to an earlier one is dropped."""
+    await staged.remoting.send(staged.topic, b"first copy", {"UNIQ_KEY": "copy-1", "TAGS": "copies"})
+    await staged.remoting.send(staged.topic, b"second copy", {"UNIQ_KEY": "copy-1", "TAGS": "copies"})
+    async with browsing() as page:
+        await open_page(page, staged.replica.app.admin.url, f"topics/{staged.topic}")
+        released = asyncio.Event()
+
+        async def delay(route: Route) -> None:
+            if "tag=slow" in route.request.url:
+                await released.wait()
+            await route.continue_()
+
+        await page.route("**/messages?**", delay)
+        browser = page.get_by_role("region", name="Messages", exact=True)
+        rows = browser.locator("tbody tr")
+        for tag in ("slow", "copies"):
+            await browser.get_by_label("tag").fill(tag)
+            await browser.get_by_role("button", name="Show").click()
+        await expect(rows).to_have_count(2)
+        async with page.expect_response(lambda response: "tag=slow" in response.url):
+            released.set()
+        await expect(rows).to_have_count(2)
+        # Each copy has a page of its own.
+        for row in (0, 1):
+            place = await rows.nth(row).locator("td").nth(2).inner_text()
+            await rows.nth(row).get_by_role("link", name="copy-1").click()
+            await expect(page.get_by_role("region", name="Message", exact=True)).to_contain_text(place)
+            await page.go_back()
+            await expect(rows).to_have_count(2)
 
 
 async def test_message_page_shows_exact_json_and_resends_to_one_group(staged: Stage) -> None:

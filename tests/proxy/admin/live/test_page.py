@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.async_api import expect
@@ -93,6 +94,20 @@ async def test_page_shows_that_the_replica_does_not_answer(tmp_path: Path) -> No
         # No response ever arrives.
         await page.route("**/v1/live?*", lambda route: None)
         await expect(page.locator("#state")).to_have_text("out of reach")
+
+
+async def test_table_that_cannot_be_read_shows_its_error_and_no_other_is_lost(tmp_path: Path) -> None:
+    async with replica(tmp_path) as served, browsing() as page, Client(served.address, "reads") as client:
+        await client.heartbeat({"billing": ["orders"]})
+        problem = '{"detail": "worker 0 does not answer"}'
+        refusal: dict[str, Any] = {"status": 503, "content_type": "application/problem+json", "body": problem}
+        await page.route("**/v1/consumer-groups**", lambda route: route.fulfill(**refusal))
+        await page.goto(str(served.app.admin.url))
+        await expect(page.locator("#t-groups")).to_have_text("worker 0 does not answer")
+        await expect(page.locator("#n-attention")).to_have_text("\N{EN DASH}")
+        await expect(page.locator("#t-clients tbody tr").first).to_contain_text("reads")
+        await page.unroute("**/v1/consumer-groups**")
+        await expect(page.locator("#n-attention")).to_have_text("0")
 
 
 async def test_page_shows_the_busiest_of_thousands_of_topics(tmp_path: Path) -> None:

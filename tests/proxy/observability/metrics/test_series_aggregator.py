@@ -132,3 +132,22 @@ def test_series_never_decrease_and_nothing_is_counted_twice(steps: list[tuple[st
                 dropped += value  # type: ignore[operator]
         before = now
         assert sum(now.values()) + dropped == total  # type: ignore[arg-type]
+
+
+def test_old_backlogs_and_traffic_take_no_series_of_each_other() -> None:
+    clock = Clock()
+    aggregator = SeriesAggregator(2, 3600, clock)
+    backlog = Family("backlog", Kind.GAUGE, "…", ("topic",))
+    age = Family("age", Kind.GAUGE, "…", ("topic",), Merge.MAX)
+    for sent in range(10):
+        clock.now += 15
+        aggregator.add_snapshot(
+            "",
+            [
+                (TOPICS, {("send", "busy"): sent, ("send", "busier"): 2 * sent}),
+                (backlog, {("busy",): 0, ("old",): 5000, ("older",): 7000, ("least",): 1}),
+                (age, {("busy",): 0, ("old",): 432_000, ("older",): 500_000, ("least",): 1}),
+            ],
+        )
+    assert series(aggregator, TOPICS) == {("send", "busy"): 9, ("send", "busier"): 18}
+    assert series(aggregator, backlog) == {("busy",): 0, ("old",): 5000, ("older",): 7000, (OTHER,): 1}
