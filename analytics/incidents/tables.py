@@ -203,11 +203,12 @@ def _events() -> str:
       SELECT topic, PERCENTILE_APPROX(body, 0.5) AS p50, PERCENTILE_APPROX(body, 0.75) AS p75
       FROM requests WHERE op = 'send' AND topic IS NOT NULL GROUP BY topic, CAST(FLOOR(t / {_BLOCK}.0) AS BIGINT)))
   GROUP BY topic)"""
-    # What is sent again has the same key and size, within a minute. Few of a key count: a busy key is none.
+    # What is sent again has the same key and size, within a minute. Few of a key count: a busy key is none. A send that
+    # was not stored is rightly repeated.
     again = f"""(SELECT t, op, topic, NULL AS grp, MIN(broker) AS broker, NULL AS queue, client,
     MIN(replica) AS replica, MIN(network) AS network, MIN(sdk) AS sdk, MIN(tenant) AS tenant, MIN(response) AS response,
     AVG(w) * LEAST(COUNT(*) - 1, {_REPEATS}) AS w, AVG(body) AS body
-  FROM requests WHERE op = 'send' AND mkey IS NOT NULL AND topic IS NOT NULL AND client IS NOT NULL
+  FROM requests WHERE op = 'send' AND m > 0 AND mkey IS NOT NULL AND topic IS NOT NULL AND client IS NOT NULL
   GROUP BY t, op, topic, client, mkey, body, CAST(FLOOR(us / 60e6) AS BIGINT) HAVING COUNT(*) > 1)"""
     branches = (
         branch.format("large", "w", f"requests JOIN {size} ON topic = tp", "op = 'send' AND body > bound"),
