@@ -33,7 +33,7 @@ class Tables:
     logarithms, and the bytes of their bodies, by period and one dimension, whose value is in `value`. events: requests
     that failed or were slow, sends that were large or repeat a key, redelivered messages, those of a late attempt, and
     dead letters, by `event` and all dimensions. flows: messages by operation, topic and
-    group; `due`: sends counted when they are due. queues, members: the same by queue and by client. delays: scheduled
+    group; `due`: stored messages counted when they are due. queues, members: the same by queue and by client. delays: scheduled
     messages by client and delay. keys: messages by key. connections: their opens and closes, by cause.
     """
 
@@ -236,7 +236,7 @@ WHERE op = 'send' AND topic IS NOT NULL GROUP BY t, topic
 UNION ALL
 SELECT CAST(FLOOR((us + COALESCE(delay, 0) * 1000.0) / {step}e6) AS BIGINT) AS t, 'due' AS op, topic, NULL AS grp,
   SUM(w) AS n, SUM(m) AS m, COUNT(*) AS rows_ FROM requests
-WHERE op = 'send' AND topic IS NOT NULL AND ok GROUP BY 1, topic""".replace("{step}", str(STEP)),
+WHERE op = 'send' AND topic IS NOT NULL GROUP BY 1, topic""".replace("{step}", str(STEP)),
     "queues": f"""
 SELECT CAST(FLOOR(t / {COARSE}.0) AS BIGINT) AS t, op, topic, grp, broker, queue, SUM(w) AS n, SUM(m) AS m,
   COUNT(*) AS rows_ FROM requests
