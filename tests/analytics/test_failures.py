@@ -63,3 +63,34 @@ def test_an_overload_is_one_incident_of_both_protocols(
 
     (incident,) = _incidents(tmp_path, change)
     assert (incident.kind, incident.about[name], len(incident.findings)) == (kind, value, 1)
+
+
+def _upgrade(row: kit.Row, minute: int, number: int, others: bool) -> bool:
+    """Give clients the next version from 400 minutes on, all or two thirds of them. Return whether the row has it."""
+    upgraded = minute >= 400 and not (others and number % 3 == 0)
+    if upgraded:
+        row["version"] = "5.1.0" if row["protocol"] == "grpc" else "V5_4_0"
+    return upgraded and row["protocol"] == "grpc"
+
+
+def test_trouble_after_the_upgrade_of_all_clients_is_no_roll_out(tmp_path: Path) -> None:
+    def change(row: kit.Row, minute: int, number: int) -> None:
+        new = _upgrade(row, minute, number, others=False)
+        if 700 <= minute < 760 and new and row["topic"] == "shop%topic-2":
+            _fail(row, ResponseCode.SYSTEM_ERROR, 50001)
+
+    (incident,) = _incidents(tmp_path, change)
+    assert (incident.kind, incident.about["topic"]) == ("error_burst", "shop%topic-2")
+
+
+@pytest.mark.parametrize(("begin", "others"), [(400, False), (700, True)])
+def test_a_version_that_fails_from_the_start_or_where_others_do_not_is_a_roll_out(
+    tmp_path: Path, begin: int, others: bool
+) -> None:
+    def change(row: kit.Row, minute: int, number: int) -> None:
+        new = _upgrade(row, minute, number, others)
+        if begin <= minute < begin + 100 and new and minute % 2:
+            _fail(row, ResponseCode.SYSTEM_ERROR, 50001)
+
+    (incident,) = _incidents(tmp_path, change)
+    assert (incident.kind, incident.about["version"]) == ("bad_rollout", "5.1.0")

@@ -47,7 +47,7 @@ def _finding(tables: Tables, cluster: Cluster, kind: str, new: Mapping[str, floa
     # A response that says what is wrong begins with its first one.
     start, growth = (cluster.start, False) if kind else onset(tables, cluster)
     code = int(cluster.events.groupby("response")["n"].sum().idxmax())
-    sdk = rolled_out(cluster, new)
+    sdk = rolled_out(tables, cluster, new)
     facts = {"response": f"{code} ({MEANINGS.get(code, 'unknown')})"}
     if not kind and sdk is not None:
         kind, start = "bad_rollout", rollout_start(tables, cluster, new[sdk], start)
