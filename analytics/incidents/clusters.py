@@ -68,6 +68,8 @@ def _failing(tables: Tables, cluster: Cluster) -> Array:
 
 def rows_of(tables: Tables, scope: Mapping[str, str]) -> pd.DataFrame:
     """Return the totals of a scope."""
+    if not scope:
+        return tables.totals[tables.totals["dimension"] == "replica"]
     dimension, value = "+".join(scope), SEPARATOR.join(scope.values())
     return tables.totals[(tables.totals["dimension"] == dimension) & (tables.totals["value"] == value)]
 
