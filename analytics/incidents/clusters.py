@@ -9,7 +9,7 @@ from analytics.incidents.finding import Finding
 from analytics.incidents.onsets import daily_course, latency_bend, share_bend
 from analytics.incidents.scan import Cluster, Exposure, Limits, narrowed, scan
 from analytics.incidents.statistics import Array
-from analytics.incidents.tables import DIMENSIONS, SEPARATOR, STEP, Tables
+from analytics.incidents.tables import COARSE, DIMENSIONS, SEPARATOR, STEP, Tables
 from analytics.transforms.operations import SEND
 
 # Periods for which a cluster must last to be a growth, and how much likelier (logarithm) than a step it must be: among
@@ -68,6 +68,8 @@ def _failing(tables: Tables, cluster: Cluster) -> Array:
 
 def rows_of(tables: Tables, scope: Mapping[str, str]) -> pd.DataFrame:
     """Return the totals of a scope."""
+    if not scope:
+        return tables.totals[tables.totals["dimension"] == "replica"]
     dimension, value = "+".join(scope), SEPARATOR.join(scope.values())
     return tables.totals[(tables.totals["dimension"] == dimension) & (tables.totals["value"] == value)]
 
@@ -76,13 +78,52 @@ def rows_of(tables: Tables, scope: Mapping[str, str]) -> pd.DataFrame:
 _UNSEEN = 4.0
 
 
-def rolled_out(cluster: Cluster, new: Mapping[str, float]) -> str | None:
-    """Return the SDK of a version that nearly all events have, if it is a new one; several languages may have it."""
+def rolled_out(tables: Tables, cluster: Cluster, new: Mapping[str, float]) -> str | None:
+    """Return the SDK of a version that nearly all events have, if it is a new one and their cause; several languages
+    may have it.
+    """
     sums = cluster.events.groupby("sdk")["n"].sum()
     known = sums[sums.index.isin(list(new))]
     if known.sum() < 0.8 * cluster.events["n"].sum() or len({version(str(sdk)) for sdk in known.index}) != 1:
         return None
-    return min((str(sdk) for sdk in known.index), key=lambda sdk: new[sdk])
+    sdks = frozenset(str(sdk) for sdk in known.index)
+    return min(sdks, key=lambda sdk: new[sdk]) if _is_worse(tables, cluster, sdks) else None
+
+
+def _is_worse(tables: Tables, cluster: Cluster, sdks: frozenset[str]) -> bool:
+    """Return whether a version fails where others of its protocol do not, or has done so since its first requests in
+    the cluster's scope: after the upgrade of all clients, all trouble has the new version.
+    """
+    rows = _members_of(tables, cluster)
+    start, end = ((tables.first + place) // COARSE for place in (cluster.start, cluster.end - 1))
+    own, others = _own_and_others(rows["sdk"], sdks)
+    bad_own, bad_others = _own_and_others(cluster.events["sdk"], sdks)
+    inside = rows["t"].between(start, end)
+    share = cluster.events[bad_own]["n"].sum() / max(rows[own & inside]["n"].sum(), 1.0)
+    usual = share * rows[others & inside]["n"].sum()
+    if usual >= _UNSEEN and cluster.events[bad_others]["n"].sum() <= _FINE * usual:
+        return True
+    return bool(share * rows[own & (rows["t"] < start)]["n"].sum() < _UNSEEN)
+
+
+# Highest share of a version's failures that others have beside it.
+_FINE = 0.5
+
+
+def _members_of(tables: Tables, cluster: Cluster) -> pd.DataFrame:
+    """Return the requests like those of a cluster by client: of its client, group or topic, or of all its topics."""
+    rows = tables.members[tables.members["op"].isin(cluster.events["op"].unique())]
+    for name in ("client", "grp", "topic"):
+        if name in cluster.scope:
+            rows = rows[rows[name] == cluster.scope[name]]
+    return rows[rows["topic"].isin(cluster.events["topic"].unique())]
+
+
+def _own_and_others(values: "pd.Series[str]", sdks: frozenset[str]) -> "tuple[pd.Series[bool], pd.Series[bool]]":
+    """Return which SDKs are these, and which are others of their protocols."""
+    own = values.isin(list(sdks))
+    protocols = [sdk.partition(" ")[0] for sdk in sdks]
+    return own, values.astype("string").str.partition(" ")[0].isin(protocols) & ~own
 
 
 def version(sdk: str) -> str:

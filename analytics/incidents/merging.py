@@ -184,6 +184,9 @@ def _contains(one: Finding, other: Finding) -> bool:
     first, second = _scope(one), _scope(other)
     narrow, wide = (first, second) if len(first) >= len(second) else (second, first)
     about = dict(one.about) if narrow is first else dict(other.about)
+    if not wide:
+        # The whole service.
+        return True
     inside = all(about.get(name) == value for name, value in wide)
     names = {name for name, _ in wide}
     if inside and names & {*_SHARED, "broker", "replica", "network", "sdk"}:
@@ -236,7 +239,7 @@ def _incident(findings: list[Finding], total: float) -> Incident:
 
 
 def _is_wide(finding: Finding) -> bool:
-    """Return whether a broker, a replica or a network as a whole is concerned."""
+    """Return whether a broker, a replica, a network or the service as a whole is concerned."""
     return {name for name, _ in _scope(finding)} <= {"broker", "replica", "network"}
 
 

@@ -57,6 +57,8 @@ class Cluster:
 _CONTRASTED = frozenset({"replica", "broker", "sdk", "network", "tenant"})
 # Dimensions whose other values are the measure: all of them do the same work.
 _COMPARED = frozenset({"replica", "broker", "sdk"})
+# The dimension whose only value is all requests.
+_WHOLE = ""
 # Dimensions of which a topic's requests, or its requests to the broker, are a part.
 _PARTS = frozenset({"broker", "tenant"})
 
@@ -79,6 +81,8 @@ class Exposure:
             flat = codes * periods + (part["t"].to_numpy() - first)
             counts = np.bincount(flat, part[column].to_numpy(), len(values) * periods)
             made.add(str(dimension), pd.Index(values), counts.reshape(len(values), periods))
+            if dimension == "replica":
+                made.add(_WHOLE, pd.Index([""]), counts.reshape(len(values), periods).sum(axis=0)[None, :])
         return made
 
     def add(self, dimension: str, values: pd.Index, counts: Array) -> None:
@@ -132,7 +136,9 @@ def scan(
     codes = {
         name: values.get_indexer(pd.Index(joined(rest, tuple(name.split("+")))))
         for name, values in exposure.values.items()
+        if name != _WHOLE
     }
+    codes[_WHOLE] = np.zeros(len(rest), dtype=int)
     kept = np.ones(len(rest), dtype=bool)
     found: list[Cluster] = []
 
@@ -141,6 +147,9 @@ def scan(
 
     while len(found) < limits.most:
         clusters = {name: cluster for name in exposure.values if (cluster := best_of(name, kept)) is not None}
+        whole = clusters.get(_WHOLE)
+        if whole is not None and not _is_everywhere(whole, rest, codes, kept, exposure):
+            del clusters[_WHOLE]
         if not clusters:
             break
         weights = {name: _weight(name, cluster, favoured or {}) for name, cluster in clusters.items()}
@@ -156,10 +165,44 @@ def scan(
 
         best = _widened(clusters[likeliest], clusters.get("topic"), limits)
         if likeliest in _CONTRASTED:
-            best = _part(best, [each for name, each in clusters.items() if name not in _CONTRASTED], again)
+            narrow = [each for name, each in clusters.items() if name not in {_WHOLE, *_CONTRASTED}]
+            best = _part(best, narrow, again)
         kept[best.events.index] = False
         found.append(best)
     return found
+
+
+def _levels(share: float, bad: Array, total: Array) -> Array:
+    """Return the bad events of each value as a multiple of those that this share of its requests would be; NaN for
+    values with too few requests to tell.
+    """
+    expected = share * total
+    return np.where(expected >= _TELLING, bad / np.maximum(expected, 1e-9), np.nan)
+
+
+def _is_everywhere(
+    whole: Cluster, rest: pd.DataFrame, codes: Mapping[str, Array], kept: Array, exposure: Exposure
+) -> bool:
+    """Return whether all replicas and brokers are concerned, and most values of all other dimensions."""
+    periods = rest["t"].to_numpy() - exposure.first
+    during = kept & (periods >= whole.start) & (periods < whole.end)
+    amount = rest["n"].to_numpy(float)
+    for name in exposure.values.keys() & {*_CONTRASTED, "topic"}:
+        known = during & (codes[name] >= 0)
+        if amount[known].sum() < _KNOWN * amount[during].sum():
+            continue
+        counts = exposure.counts[name]
+        bad = np.bincount(codes[name][known], amount[known], len(counts))
+        levels = _levels(whole.bad / max(whole.total, 1.0), bad, counts[:, whole.start : whole.end].sum(axis=1))
+        concerned = levels[~np.isnan(levels)] > _FINE
+        if concerned.size and concerned.mean() < (1.0 if name in {"replica", "broker"} else _MOST):
+            return False
+    return True
+
+
+# Least number of expected events of a value that tells something; the highest share of them in a value that is fine;
+# least share of values that are concerned if all are, and of events whose value is known.
+_TELLING, _FINE, _MOST, _KNOWN = 4.0, 0.4, 0.8, 0.5
 
 
 def _inside(name: str, values: pd.Index, scope: Mapping[str, str]) -> Array:
@@ -284,6 +327,8 @@ def _best(
         & (seen >= limits.ratio * expected)
         & (scores >= limits.likelihood)
     )
+    if name in _COMPARED:
+        fine &= _exceeds_others(rows, fine, start, end, exposure, name, codes, rest, known)
     if not fine.any():
         return None
     row = int(np.argmax(np.where(fine, scores, -1.0)))
@@ -292,7 +337,7 @@ def _best(
     member = known & (codes == rows[row]) & (periods >= start[row] - 1) & (periods < end[row] + 1)
     before = max(int(start[row]) - max(exposure.periods // 10, 12, int(end[row] - start[row])), 0)
     return Cluster(
-        dict(zip(name.split("+"), str(exposure.values[name][rows[row]]).split(SEPARATOR), strict=True)),
+        _scope_of(name, str(exposure.values[name][rows[row]])),
         int(start[row]),
         int(end[row]),
         float(seen[row]),
@@ -304,6 +349,36 @@ def _best(
         bad[row],
         total[row],
     )
+
+
+def _scope_of(name: str, value: str) -> dict[str, str]:
+    return {} if name == _WHOLE else dict(zip(name.split("+"), value.split(SEPARATOR), strict=True))
+
+
+def _exceeds_others(
+    rows: Array,
+    asked: Array,
+    start: Array,
+    end: Array,
+    exposure: Exposure,
+    name: str,
+    codes: Array,
+    rest: pd.DataFrame,
+    known: Array,
+) -> Array:
+    """Return which of the rows asked for exceed another value in their own span: trouble of all is none of each."""
+    counts, amount = exposure.counts[name], rest["n"].to_numpy(float)
+    periods = rest["t"].to_numpy() - exposure.first
+    result = np.zeros(rows.size, dtype=bool)
+    for place in np.flatnonzero(asked):
+        during = known & (periods >= start[place]) & (periods < end[place])
+        bad = np.bincount(codes[during], amount[during], len(counts))
+        total = counts[:, start[place] : end[place]].sum(axis=1)
+        row = rows[place]
+        others = np.delete(_levels(bad[row] / max(total[row], 1.0), bad, total), row)
+        others = others[~np.isnan(others)]
+        result[place] = not others.size or others.min() <= _FINE
+    return result
 
 
 # Periods at the beginning of the records in which a new version has no requests: an hour.

@@ -33,7 +33,7 @@ class Tables:
     logarithms, and the bytes of their bodies, by period and one dimension, whose value is in `value`. events: requests
     that failed or were slow, sends that were large or repeat a key, redelivered messages, those of a late attempt, and
     dead letters, by `event` and all dimensions. flows: messages by operation, topic and
-    group; `due`: sends counted when they are due. queues, members: the same by queue and by client. delays: scheduled
+    group; `due`: stored messages counted when they are due. queues, members: the same by queue and by client. delays: scheduled
     messages by client and delay. keys: messages by key. connections: their opens and closes, by cause.
     """
 
@@ -203,11 +203,12 @@ def _events() -> str:
       SELECT topic, PERCENTILE_APPROX(body, 0.5) AS p50, PERCENTILE_APPROX(body, 0.75) AS p75
       FROM requests WHERE op = 'send' AND topic IS NOT NULL GROUP BY topic, CAST(FLOOR(t / {_BLOCK}.0) AS BIGINT)))
   GROUP BY topic)"""
-    # What is sent again has the same key and size, within a minute. Few of a key count: a busy key is none.
+    # What is sent again has the same key and size, within a minute. Few of a key count: a busy key is none. A send that
+    # was not stored is rightly repeated.
     again = f"""(SELECT t, op, topic, NULL AS grp, MIN(broker) AS broker, NULL AS queue, client,
     MIN(replica) AS replica, MIN(network) AS network, MIN(sdk) AS sdk, MIN(tenant) AS tenant, MIN(response) AS response,
     AVG(w) * LEAST(COUNT(*) - 1, {_REPEATS}) AS w, AVG(body) AS body
-  FROM requests WHERE op = 'send' AND mkey IS NOT NULL AND topic IS NOT NULL AND client IS NOT NULL
+  FROM requests WHERE op = 'send' AND m > 0 AND mkey IS NOT NULL AND topic IS NOT NULL AND client IS NOT NULL
   GROUP BY t, op, topic, client, mkey, body, CAST(FLOOR(us / 60e6) AS BIGINT) HAVING COUNT(*) > 1)"""
     branches = (
         branch.format("large", "w", f"requests JOIN {size} ON topic = tp", "op = 'send' AND body > bound"),
@@ -235,7 +236,7 @@ WHERE op = 'send' AND topic IS NOT NULL GROUP BY t, topic
 UNION ALL
 SELECT CAST(FLOOR((us + COALESCE(delay, 0) * 1000.0) / {step}e6) AS BIGINT) AS t, 'due' AS op, topic, NULL AS grp,
   SUM(w) AS n, SUM(m) AS m, COUNT(*) AS rows_ FROM requests
-WHERE op = 'send' AND topic IS NOT NULL AND ok GROUP BY 1, topic""".replace("{step}", str(STEP)),
+WHERE op = 'send' AND topic IS NOT NULL GROUP BY 1, topic""".replace("{step}", str(STEP)),
     "queues": f"""
 SELECT CAST(FLOOR(t / {COARSE}.0) AS BIGINT) AS t, op, topic, grp, broker, queue, SUM(w) AS n, SUM(m) AS m,
   COUNT(*) AS rows_ FROM requests

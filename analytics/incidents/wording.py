@@ -172,7 +172,7 @@ _ORDER = ("client", "queue", "group", "topic", "broker", "replica", "sdk", "netw
 
 
 def subject(finding: Finding) -> str:
-    """Return the subject in words, the narrowest attribute first."""
+    """Return the subject in words, the narrowest attribute first; a scope without attributes is the whole service."""
     if finding.kind == "bad_rollout":
         return f"version {finding.about['version']}"
     scope = finding.facts.get("scope")
@@ -183,6 +183,8 @@ def subject(finding: Finding) -> str:
         where = f"queue {finding.about['queue']} of broker {finding.about.get('broker')}"
         rest = [name for name in names if name in ("group", "topic")]
         return ", ".join([where, *(f"{name} {finding.about[name]}" for name in rest)])
+    if scope == "":
+        return "the whole service"
     return ", ".join(f"{_NAMES.get(name, name)} {finding.about[name]}" for name in names)
 
 

@@ -117,7 +117,8 @@ class SendService:
             # Yield to the event loop, since compression of a body takes time.
             await asyncio.sleep(0)
         entries = await self._store_all(rpc, route, prepared)
-        rpc.messages = sum(entry.status.code == Code.OK for entry in entries)
+        # A message that is stored and not replicated in time has an id, too.
+        rpc.messages = sum(entry.status.code == Code.OK or bool(entry.message_id) for entry in entries)
         return SendMessageResponse(status=combined_status(entry.status for entry in entries), entries=entries)
 
     def _known_type(self, topic: str) -> MessageType | None:

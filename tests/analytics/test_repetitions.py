@@ -111,6 +111,22 @@ def test_a_key_that_most_messages_have_is_not_sent_again(tmp_path: Path) -> None
     assert incident.kind == "hot_key"
 
 
+def test_a_send_that_was_not_stored_is_rightly_sent_again(tmp_path: Path) -> None:
+    refused = [row | {"ok": False, "response": 50001, "messages": 0} for row in _traffic(np.random.default_rng(7))]
+    refused = [row | {"time": row["time"] - 2_000_000} for row in refused if _in_trouble(row, "SendMessage")]
+    found = _found([*_traffic(np.random.default_rng(7)), *refused], tmp_path)
+    assert {each.kind for incident in found for each in incident.findings} == {"error_burst"}
+
+
+def test_messages_that_are_stored_and_not_replicated_are_due(tmp_path: Path) -> None:
+    rows = _traffic(np.random.default_rng(7))
+    for row in rows:
+        if _in_trouble(row, "SendMessage"):
+            row.update(ok=False, response=50402)
+    (incident,) = _found(rows, tmp_path)
+    assert {each.kind for each in incident.findings} == {"error_burst"}
+
+
 @pytest.mark.parametrize(("size", "text"), [(900, "900 B"), (1536, "1.5 KiB"), (270_000, "264 KiB"), (3e6, "2.9 MiB")])
 def test_sizes_have_units(size: float, text: str) -> None:
     assert words(size) == text

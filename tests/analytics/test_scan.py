@@ -59,6 +59,19 @@ def test_a_replica_that_is_bad_from_the_first_record_to_the_last_is_found() -> N
     assert (dict(cluster.scope), cluster.start, cluster.end) == ({"replica": "edge-1"}, 0, _PERIODS)
 
 
+def test_trouble_of_all_replicas_and_topics_is_one_of_the_whole() -> None:
+    shares = {(topic, replica): _during(100, 130, 0.3) for topic in "abc" for replica in ("edge-0", "edge-1")}
+    (cluster,) = _scan(shares)
+    assert (dict(cluster.scope), cluster.start, cluster.end) == ({}, 100, 130)
+
+
+def test_trouble_of_two_of_three_replicas_is_theirs() -> None:
+    shares = {(topic, f"edge-{number}"): _during(100, 130, 0.3) for topic in "abc" for number in range(2)}
+    shares |= {(topic, "edge-2"): _during(0, 0, 0.0) for topic in "abc"}
+    scopes = [dict(cluster.scope) for cluster in _scan(shares)]
+    assert sorted(scope["replica"] for scope in scopes) == ["edge-0", "edge-1"]
+
+
 def test_a_broker_that_is_slow_is_one_cluster_although_one_topic_has_most_of_its_requests() -> None:
     span, bad = np.arange(_PERIODS), _during(150, _PERIODS, 0.3)
     totals, events = [], []

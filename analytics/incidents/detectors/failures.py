@@ -23,7 +23,8 @@ _KINDS: tuple[tuple[frozenset[int], str], ...] = (
     (frozenset({16, 40100, 40300}), "credentials"),
     (frozenset({17, 40402}), "missing_topic"),
     (frozenset({26, 40403}), "missing_group"),
-    (frozenset({215, 42900}), "throttling"),
+    # SYSTEM_BUSY, POLLING_FULL and FLOW_CONTROL of remoting are TOO_MANY_REQUESTS of gRPC.
+    (frozenset({2, 209, 215, 42900}), "throttling"),
 )
 # Kinds by the scope, if the response says nothing.
 _SCOPES: Mapping[str, str] = {"broker": "broker_fault", "replica": "replica_fault"}
@@ -46,10 +47,14 @@ def _finding(tables: Tables, cluster: Cluster, kind: str, new: Mapping[str, floa
     # A response that says what is wrong begins with its first one.
     start, growth = (cluster.start, False) if kind else onset(tables, cluster)
     code = int(cluster.events.groupby("response")["n"].sum().idxmax())
-    sdk = rolled_out(cluster, new)
+    sdk = rolled_out(tables, cluster, new)
     facts = {"response": f"{code} ({MEANINGS.get(code, 'unknown')})"}
     if not kind and sdk is not None:
         kind, start = "bad_rollout", rollout_start(tables, cluster, new[sdk], start)
         facts["version"] = version(sdk)
-    kind = kind or _SCOPES.get("+".join(cluster.scope), "error_growth" if growth else "error_burst")
+    scope = "+".join(cluster.scope)
+    if kind == "throttling" and scope == "broker":
+        # A broker that refuses the requests of all its topics is overloaded.
+        kind = "broker_fault"
+    kind = kind or _SCOPES.get(scope, "error_growth" if growth else "error_burst")
     return finding(tables, cluster, kind, start, facts)

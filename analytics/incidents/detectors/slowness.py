@@ -31,7 +31,7 @@ def slowness(tables: Tables) -> list[Finding]:
 def _finding(tables: Tables, cluster: Cluster, new: Mapping[str, float], wide: list[Cluster]) -> Finding:
     start, growth = slow_onset(tables, cluster, wide)
     kind = "latency_growth" if growth else "latency_spike"
-    sdk = rolled_out(cluster, new)
+    sdk = rolled_out(tables, cluster, new)
     facts = {"symptom": "slow"}
     if sdk is not None:
         kind, start = "bad_rollout", rollout_start(tables, cluster, new[sdk], start)

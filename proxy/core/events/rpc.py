@@ -18,6 +18,10 @@ _log = logging.getLogger("gantry.messaging")
 _MAX_DELAY_MS: Final = 2**53
 # Codes that are no errors: they report success, or that nothing was found.
 _OK: Final = frozenset({Code.OK, Code.MESSAGE_NOT_FOUND, Code.OFFSET_NOT_FOUND})
+# Errors with which messages are stored, or some of them.
+_STORED: Final = frozenset(
+    {Code.MASTER_PERSISTENCE_TIMEOUT, Code.SLAVE_PERSISTENCE_TIMEOUT, Code.HA_NOT_AVAILABLE, Code.MULTIPLE_RESULTS}
+)
 
 
 class RpcObserver:
@@ -52,7 +56,7 @@ def of_rpc(name: str, call: Rpc, request: Any, code: int, started: float, now: f
     if call.broker_seconds is not None:
         # Concurrent requests to several brokers add up to more than the latency.
         observation.broker_seconds = min(call.broker_seconds, observation.seconds)
-    if observation.ok:
+    if observation.ok or code in _STORED:
         observation.messages = call.messages
     if call.topic is not None:
         observation.topic, observation.group, observation.bytes_in = call.topic, call.group, call.bytes_in

@@ -168,6 +168,18 @@ async def test_entries_with_different_codes_are_multiple_results() -> None:
     assert response.status.code == Code.MULTIPLE_RESULTS
 
 
+async def test_stored_messages_are_counted_whether_they_are_replicated_in_time_or_not() -> None:
+    answers = (ResponseCode.SUCCESS, ResponseCode.FLUSH_SLAVE_TIMEOUT, ResponseCode.SYSTEM_BUSY)
+    core = core_with(a=commands.success(STORED))
+    core.answer = lambda command: commands.response(
+        next(code for number, code in enumerate(answers) if f"{number:032X}" in command.fields["i"]), dict(STORED)
+    )
+    rpc = make_rpc()
+    request = SendMessageRequest(messages=[message(number) for number in range(len(answers))])
+    await SendService(core, GatewayOptions()).send(rpc, request)
+    assert rpc.messages == 2
+
+
 async def test_messages_of_one_group_are_sent_one_after_the_other() -> None:
     core = core_with(a=commands.success(STORED))
     core.pending = []

@@ -18,9 +18,11 @@ from protos.apache.rocketmq.v2.definition_pb2 import Code
 from protos.apache.rocketmq.v2.service_pb2_grpc import MessagingServiceStub
 from proxy.app import App
 from proxy.core.events import Observation, identity
+from proxy.core.events.rpc import of_rpc
 from proxy.settings.embedded import EmbeddedSettings
 from proxy.settings.grpc import GrpcSettings
 from proxy.settings.model import Settings
+from tests.grpc_gateway.fakes import make_rpc
 from tests.proxy.messages import request
 from tests.proxy.replica import Client, running
 
@@ -65,6 +67,22 @@ async def _channel(app: App) -> AsyncIterator[grpc.aio.Channel]:
 
 def message(body: bytes, **system: Any) -> types.Message:
     return types.Message(topic=TOPIC, body=body, system_properties=types.SystemProperties(message_id="m", **system))
+
+
+@pytest.mark.parametrize(
+    ("code", "messages"),
+    [
+        (Code.OK, 1),
+        (Code.MASTER_PERSISTENCE_TIMEOUT, 1),
+        (Code.SLAVE_PERSISTENCE_TIMEOUT, 1),
+        (Code.HA_NOT_AVAILABLE, 1),
+        (Code.TOO_MANY_REQUESTS, 0),
+    ],
+)
+def test_messages_count_if_they_are_stored(code: int, messages: int) -> None:
+    rpc = make_rpc()
+    rpc.messages = 1
+    assert of_rpc("SendMessage", rpc, None, code, 0.0, 1.0).messages == messages
 
 
 async def test_delay_of_the_latest_timestamp_is_limited(seen: Seen) -> None:

@@ -1,0 +1,96 @@
+"""Failed and slow requests: the kind and the subject of their incidents."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from analytics.incidents.detection import detect
+from analytics.incidents.incident import Incident
+from remoting.codes import ResponseCode
+from tests.analytics import frames as kit
+from tests.analytics.jobs.record_files import write
+from tests.analytics.score import tables
+
+_HOURS = 20
+
+
+def _rows(change: Callable[[kit.Row, int, int], None]) -> list[kit.Row]:
+    """Return twelve sends a minute of both protocols, by two replicas to two brokers. change: of a row, its minute and
+    its number.
+    """
+    rows = []
+    for minute in range(_HOURS * 60):
+        for number in range(12):
+            grpc = number % 2 == 0
+            row = kit.send(
+                kit.at(minute, 4 * number),
+                address=f"10.1.{number % 3}.{minute % 4 + 1}",
+                client_id=f"client-{number % 3}-{minute % 4}",
+                topic=f"shop%topic-{(minute + number) % 5}",
+                replica=f"edge-{minute // 2 % 2}",
+                broker=f"broker-{(minute // 5 + number // 3) % 2}",
+                queue=minute % 4,
+                protocol="grpc" if grpc else "remoting",
+                code="SendMessage" if grpc else "SEND_MESSAGE_V2",
+                version="5.0.7" if grpc else "V5_3_2",
+                response=20000 if grpc else int(ResponseCode.SUCCESS),
+            )
+            change(row, minute, number)
+            rows.append(row)
+    return rows
+
+
+def _incidents(root: Path, change: Callable[[kit.Row, int, int], None]) -> list[Incident]:
+    write(root, _rows(change))
+    return detect(tables(root))
+
+
+def _fail(row: kit.Row, remoting: int, grpc: int) -> None:
+    row.update(ok=False, messages=0, response=grpc if row["protocol"] == "grpc" else remoting)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kind"), [("broker", "broker-1", "broker_fault"), ("topic", "shop%topic-2", "throttling")]
+)
+@pytest.mark.parametrize("answer", [ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL])
+def test_an_overload_is_one_incident_of_both_protocols(
+    tmp_path: Path, name: str, value: str, kind: str, answer: int
+) -> None:
+    def change(row: kit.Row, minute: int, number: int) -> None:
+        if 600 <= minute < 660 and row[name] == value and number % 4 < 2:
+            _fail(row, answer, 42900)
+
+    (incident,) = _incidents(tmp_path, change)
+    assert (incident.kind, incident.about[name], len(incident.findings)) == (kind, value, 1)
+
+
+def _upgrade(row: kit.Row, minute: int, number: int, others: bool) -> bool:
+    """Give clients the next version from 400 minutes on, all or two thirds of them. Return whether the row has it."""
+    upgraded = minute >= 400 and not (others and number % 3 == 0)
+    if upgraded:
+        row["version"] = "5.1.0" if row["protocol"] == "grpc" else "V5_4_0"
+    return upgraded and row["protocol"] == "grpc"
+
+
+def test_trouble_after_the_upgrade_of_all_clients_is_no_roll_out(tmp_path: Path) -> None:
+    def change(row: kit.Row, minute: int, number: int) -> None:
+        new = _upgrade(row, minute, number, others=False)
+        if 700 <= minute < 760 and new and row["topic"] == "shop%topic-2":
+            _fail(row, ResponseCode.SYSTEM_ERROR, 50001)
+
+    (incident,) = _incidents(tmp_path, change)
+    assert (incident.kind, incident.about["topic"]) == ("error_burst", "shop%topic-2")
+
+
+@pytest.mark.parametrize(("begin", "others"), [(400, False), (700, True)])
+def test_a_version_that_fails_from_the_start_or_where_others_do_not_is_a_roll_out(
+    tmp_path: Path, begin: int, others: bool
+) -> None:
+    def change(row: kit.Row, minute: int, number: int) -> None:
+        new = _upgrade(row, minute, number, others)
+        if begin <= minute < begin + 100 and new and minute % 2:
+            _fail(row, ResponseCode.SYSTEM_ERROR, 50001)
+
+    (incident,) = _incidents(tmp_path, change)
+    assert (incident.kind, incident.about["version"]) == ("bad_rollout", "5.1.0")
