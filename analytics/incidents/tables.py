@@ -33,8 +33,8 @@ class Tables:
     logarithms, and the bytes of their bodies, by period and one dimension, whose value is in `value`. events: requests
     that failed or were slow, sends that were large or repeat a key, redelivered messages, those of a late attempt, and
     dead letters, by `event` and all dimensions. flows: messages by operation, topic and
-    group; `due`: stored messages counted when they are due. queues, members: the same by queue and by client. delays: scheduled
-    messages by client and delay. keys: messages by key. connections: their opens and closes, by cause.
+    group; `due`: stored messages counted when they are due. queues, members: the same by queue and by client. delays:
+    scheduled messages by client and delay. keys: messages by key. connections: their opens and closes, by cause.
     """
 
     totals: pd.DataFrame
