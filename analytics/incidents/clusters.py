@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from analytics.incidents.exposure import Exposure
 from analytics.incidents.finding import Finding
 from analytics.incidents.onsets import daily_course, latency_bend, share_bend
-from analytics.incidents.scan import Cluster, Exposure, Limits, narrowed, scan
+from analytics.incidents.scan import Cluster, Limits, narrowed, scan
 from analytics.incidents.statistics import Array
 from analytics.incidents.tables import COARSE, DIMENSIONS, SEPARATOR, STEP, Tables
 from analytics.transforms.operations import SEND

@@ -5,13 +5,13 @@ fail beats its topic, a broker beats its topics. It is taken, its events are rem
 rest: one cause is found once.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
+from analytics.incidents.exposure import CONTRASTED, WHOLE, Exposure
 from analytics.incidents.statistics import Array, best_intervals, gains, likelihood
 from analytics.incidents.tables import SEPARATOR, joined
 
@@ -53,75 +53,8 @@ class Cluster:
     total_series: Array
 
 
-# Dimensions that explain something only in contrast with another value.
-_CONTRASTED = frozenset({"replica", "broker", "sdk", "network", "tenant"})
 # Dimensions whose other values are the measure: all of them do the same work.
 _COMPARED = frozenset({"replica", "broker", "sdk"})
-# The dimension whose only value is all requests.
-_WHOLE = ""
-# Dimensions of which a topic's requests, or its requests to the broker, are a part.
-_PARTS = frozenset({"broker", "tenant"})
-
-
-class Exposure:
-    """Requests of every value of every dimension, by period."""
-
-    def __init__(self, first: int, periods: int) -> None:
-        self.first, self.periods = first, periods
-        self.values: dict[str, pd.Index] = {}
-        self.counts: dict[str, Array] = {}
-
-    @classmethod
-    def of(cls, totals: pd.DataFrame, column: str, dimensions: Sequence[str], first: int, periods: int) -> "Exposure":
-        """Return the exposure of totals: a row for each value and period, with its dimension."""
-        made = cls(first, periods)
-        used = totals[totals["dimension"].isin(dimensions) & (totals[column] > 0)]
-        for dimension, part in used.groupby("dimension"):
-            codes, values = pd.factorize(part["value"])
-            flat = codes * periods + (part["t"].to_numpy() - first)
-            counts = np.bincount(flat, part[column].to_numpy(), len(values) * periods)
-            made.add(str(dimension), pd.Index(values), counts.reshape(len(values), periods))
-            if dimension == "replica":
-                made.add(_WHOLE, pd.Index([""]), counts.reshape(len(values), periods).sum(axis=0)[None, :])
-        return made
-
-    def add(self, dimension: str, values: pd.Index, counts: Array) -> None:
-        """Add a dimension. counts: the requests of its values, by period."""
-        # The only replica is no better explanation than all requests.
-        if len(values) > 1 or dimension not in _CONTRASTED:
-            self.values[dimension], self.counts[dimension] = values, counts
-
-    @contextmanager
-    def without(self, wide: Mapping[str, str], narrow: Mapping[str, str]) -> Iterator[bool]:
-        """Leave out a topic's requests to a broker, or of a tenant, meanwhile: one busy topic is most of a broker's.
-
-        Yields whether they are left out: of other scopes they are not known.
-        """
-        (dimension, value), *others = wide.items()
-        part = {**narrow, dimension: value} if dimension == "broker" else narrow
-        fits = not others and part.get("topic") and set(part) <= {"topic", dimension} and dimension in _PARTS
-        inner = self._row("+".join(name for name in ("topic", "broker") if name in part), part) if fits else None
-        outer = self._row(dimension, wide)
-        if inner is None or outer is None:
-            yield False
-            return
-        kept = outer.copy()
-        np.maximum(outer - inner, 0.0, out=outer)
-        try:
-            yield True
-        finally:
-            outer[:] = kept
-
-    def _row(self, dimension: str, scope: Mapping[str, str]) -> Array | None:
-        """Return the requests of a value by period, not copied; None if it has none."""
-        values = self.values.get(dimension)
-        name = SEPARATOR.join(scope[each] for each in dimension.split("+"))
-        return self.counts[dimension][values.get_loc(name)] if values is not None and name in values else None
-
-    @property
-    def all(self) -> float:
-        """Requests in all, of the dimension that covers most of them."""
-        return max((float(counts.sum()) for counts in self.counts.values()), default=0.0)
 
 
 def scan(
@@ -136,9 +69,9 @@ def scan(
     codes = {
         name: values.get_indexer(pd.Index(joined(rest, tuple(name.split("+")))))
         for name, values in exposure.values.items()
-        if name != _WHOLE
+        if name != WHOLE
     }
-    codes[_WHOLE] = np.zeros(len(rest), dtype=int)
+    codes[WHOLE] = np.zeros(len(rest), dtype=int)
     kept = np.ones(len(rest), dtype=bool)
     found: list[Cluster] = []
 
@@ -147,9 +80,9 @@ def scan(
 
     while len(found) < limits.most:
         clusters = {name: cluster for name in exposure.values if (cluster := best_of(name, kept)) is not None}
-        whole = clusters.get(_WHOLE)
+        whole = clusters.get(WHOLE)
         if whole is not None and not _is_everywhere(whole, rest, codes, kept, exposure):
-            del clusters[_WHOLE]
+            del clusters[WHOLE]
         if not clusters:
             break
         weights = {name: _weight(name, cluster, favoured or {}) for name, cluster in clusters.items()}
@@ -164,8 +97,8 @@ def scan(
                 return best_of(name, others)
 
         best = _widened(clusters[likeliest], clusters.get("topic"), limits)
-        if likeliest in _CONTRASTED:
-            narrow = [each for name, each in clusters.items() if name not in {_WHOLE, *_CONTRASTED}]
+        if likeliest in CONTRASTED:
+            narrow = [each for name, each in clusters.items() if name not in {WHOLE, *CONTRASTED}]
             best = _part(best, narrow, again)
         kept[best.events.index] = False
         found.append(best)
@@ -187,7 +120,7 @@ def _is_everywhere(
     periods = rest["t"].to_numpy() - exposure.first
     during = kept & (periods >= whole.start) & (periods < whole.end)
     amount = rest["n"].to_numpy(float)
-    for name in exposure.values.keys() & {*_CONTRASTED, "topic"}:
+    for name in exposure.values.keys() & {*CONTRASTED, "topic"}:
         known = during & (codes[name] >= 0)
         if amount[known].sum() < _KNOWN * amount[during].sum():
             continue
@@ -352,7 +285,7 @@ def _best(
 
 
 def _scope_of(name: str, value: str) -> dict[str, str]:
-    return {} if name == _WHOLE else dict(zip(name.split("+"), value.split(SEPARATOR), strict=True))
+    return {} if name == WHOLE else dict(zip(name.split("+"), value.split(SEPARATOR), strict=True))
 
 
 def _exceeds_others(

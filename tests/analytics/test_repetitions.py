@@ -111,6 +111,17 @@ def test_a_key_that_most_messages_have_is_not_sent_again(tmp_path: Path) -> None
     assert incident.kind == "hot_key"
 
 
+def test_a_topic_whose_messages_have_one_key_after_the_other_has_no_hot_key_or_queue(tmp_path: Path) -> None:
+    rows = _traffic(np.random.default_rng(7))
+    for place, row in enumerate(rows):
+        # An import of two hours.
+        key = int((row["time"] / 1e6 - _BEGIN) // 7200)
+        row["queue"] = key % 4
+        if row["code"] == "SendMessage":
+            row.update(key_hash=key, bytes_in=900 + place % 97)
+    assert _found(rows, tmp_path) == []
+
+
 def test_a_send_that_was_not_stored_is_rightly_sent_again(tmp_path: Path) -> None:
     refused = [row | {"ok": False, "response": 50001, "messages": 0} for row in _traffic(np.random.default_rng(7))]
     refused = [row | {"time": row["time"] - 2_000_000} for row in refused if _in_trouble(row, "SendMessage")]

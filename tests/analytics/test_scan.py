@@ -8,7 +8,8 @@ import pytest
 
 from analytics.incidents.clusters import goes_on
 from analytics.incidents.detectors.consumers import _ratio, _surplus
-from analytics.incidents.scan import Cluster, Exposure, Limits, scan
+from analytics.incidents.exposure import Exposure
+from analytics.incidents.scan import Cluster, Limits, scan
 from analytics.incidents.statistics import best_intervals
 from analytics.incidents.tables import SEPARATOR, main_span
 

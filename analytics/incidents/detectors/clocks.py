@@ -4,8 +4,9 @@ import numpy as np
 import pandas as pd
 
 from analytics.incidents.clusters import clusters, finding
+from analytics.incidents.exposure import Exposure
 from analytics.incidents.finding import Finding
-from analytics.incidents.scan import Exposure, Limits
+from analytics.incidents.scan import Limits
 from analytics.incidents.tables import Tables
 
 _LIMITS = Limits(factor=4.0, events=5, share=0.3, ratio=4.0, likelihood=15.0, floor=0.01)

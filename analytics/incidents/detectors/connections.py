@@ -4,8 +4,9 @@ import numpy as np
 import pandas as pd
 
 from analytics.incidents.clusters import finding
+from analytics.incidents.exposure import Exposure
 from analytics.incidents.finding import Finding
-from analytics.incidents.scan import Exposure, Limits, scan
+from analytics.incidents.scan import Limits, scan
 from analytics.incidents.tables import Tables
 
 # Unintended ends, and planned ones.

@@ -3,7 +3,7 @@
 import numpy as np
 
 from analytics.incidents.finding import Finding
-from analytics.incidents.statistics import best_intervals, gains, likelihood
+from analytics.incidents.statistics import Array, best_intervals, gains, likelihood
 from analytics.incidents.tables import KEY_STEPS, STEP, Tables
 
 _FACTOR = 3.0
@@ -24,19 +24,24 @@ def keys(tables: Tables) -> list[Finding]:
     for topic, part in tables.keys.groupby("topic"):
         own = sends[sends["topic"] == topic]
         total = np.bincount(own["t"] // KEY_STEPS - first, own["n"], periods)
+        top = part.groupby("t")["n"].max()
+        usual = _usual(np.bincount(top.index - first, top, periods), total)
         for _, rows in part.groupby("mkey"):
             counts = np.bincount(rows["t"] - first, rows["n"], periods)
             if counts.sum() >= _LEAST:
-                found += _hot(tables, str(topic), int(rows["mkey"].iloc[0]), counts, total, first)
+                found += _hot(tables, str(topic), int(rows["mkey"].iloc[0]), counts, total, usual, first)
     return found
 
 
-def _hot(tables: Tables, topic: str, key: int, counts: np.ndarray, total: np.ndarray, first: int) -> list[Finding]:
+def _usual(top: Array, total: Array) -> float:
+    """Return the usual share of a topic's top key, whichever it is: an import has one key after the other."""
     busy = total >= max(float(np.median(total)), 12.0)
-    if not busy.any():
-        return []
     # Tables leave out keys with few messages: there may have been so many.
-    usual = max(float(np.median(np.maximum(counts, 2.0)[busy] / total[busy])), _LEAST_SHARE)
+    shares = np.maximum(top, 2.0)[busy] / total[busy]
+    return max(float(np.median(shares)), _LEAST_SHARE) if shares.size else 1.0
+
+
+def _hot(tables: Tables, topic: str, key: int, counts: Array, total: Array, usual: float, first: int) -> list[Finding]:
     start, end, _ = (int(each[0]) for each in best_intervals(gains(counts, total * usual, _FACTOR)[None, :]))
     seen, messages = float(counts[start:end].sum()), float(total[start:end].sum())
     expected = usual * messages

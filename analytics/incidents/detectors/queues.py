@@ -173,12 +173,26 @@ def _usual_ratio(series: Array, others: Array) -> float:
 _ALIVE, _LEAST_ALIVE = 0.15, 0.2
 
 
+def _top_share(counts: Array) -> float:
+    """Return the usual share of the queue with most messages, whichever it is, in hours with some for each queue."""
+    hours = np.arange(counts.shape[1]) // _HOUR
+    sums = np.stack([np.bincount(hours, row) for row in counts])
+    busy = sums.sum(axis=0) >= _FOR_EACH * len(counts)
+    return float(np.median(sums[:, busy].max(axis=0) / sums[:, busy].sum(axis=0))) if busy.any() else 0.0
+
+
+# Least ratio of a skew to the usual share of the top queue; messages for each queue of an hour that tells this share.
+_BEYOND_TOP, _FOR_EACH = 1.5, 4.0
+
+
 def _skews(tables: Tables, about: Mapping[str, str], part: pd.DataFrame) -> list[Finding]:
     names, counts, first = _matrix(tables, part, "queue")
     if len(names) < 2:
         return []
     sampled = min(float(part["rows_"].sum() / part["n"].sum()), 1.0)
     total = counts.sum(axis=0)
+    # Where messages of one key after the other go to one queue after the other, one has most of them at any time.
+    usual_top = _top_share(counts)
     found = []
     for place, name in enumerate(names):
         series = counts[place]
@@ -187,6 +201,8 @@ def _skews(tables: Tables, about: Mapping[str, str], part: pd.DataFrame) -> list
         for span in intervals(gains(series * sampled, expected * sampled, _MORE), 25.0):
             seen, usual = (float(each[span.start : span.end].sum()) for each in (series, expected))
             whole = float(total[span.start : span.end].sum())
+            if seen < _BEYOND_TOP * usual_top * whole:
+                continue
             if seen >= _TIMES * usual and (seen - usual) * sampled >= _MORE_LEAST and seen >= _MORE_SHARE * whole:
                 start, end = ((first + edge) * COARSE * STEP for edge in (span.start, span.end))
                 score = likelihood(seen * sampled, usual * sampled)

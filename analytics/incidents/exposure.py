@@ -1,0 +1,78 @@
+"""Requests of every value of every dimension, with which bad events are compared."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import pandas as pd
+
+from analytics.incidents.statistics import Array
+from analytics.incidents.tables import SEPARATOR
+
+# Dimensions that explain something only in contrast with another value.
+CONTRASTED = frozenset({"replica", "broker", "sdk", "network", "tenant"})
+# The dimension whose only value is all requests.
+WHOLE = ""
+# Dimensions of which a topic's requests, or its requests to the broker, are a part.
+_PARTS = frozenset({"broker", "tenant"})
+
+
+class Exposure:
+    """Requests of every value of every dimension, by period."""
+
+    def __init__(self, first: int, periods: int) -> None:
+        self.first, self.periods = first, periods
+        self.values: dict[str, pd.Index] = {}
+        self.counts: dict[str, Array] = {}
+
+    @classmethod
+    def of(cls, totals: pd.DataFrame, column: str, dimensions: Sequence[str], first: int, periods: int) -> "Exposure":
+        """Return the exposure of totals: a row for each value and period, with its dimension."""
+        made = cls(first, periods)
+        used = totals[totals["dimension"].isin(dimensions) & (totals[column] > 0)]
+        for dimension, part in used.groupby("dimension"):
+            codes, values = pd.factorize(part["value"])
+            flat = codes * periods + (part["t"].to_numpy() - first)
+            counts = np.bincount(flat, part[column].to_numpy(), len(values) * periods)
+            made.add(str(dimension), pd.Index(values), counts.reshape(len(values), periods))
+            if dimension == "replica":
+                made.add(WHOLE, pd.Index([""]), counts.reshape(len(values), periods).sum(axis=0)[None, :])
+        return made
+
+    def add(self, dimension: str, values: pd.Index, counts: Array) -> None:
+        """Add a dimension. counts: the requests of its values, by period."""
+        # The only replica is no better explanation than all requests.
+        if len(values) > 1 or dimension not in CONTRASTED:
+            self.values[dimension], self.counts[dimension] = values, counts
+
+    @contextmanager
+    def without(self, wide: Mapping[str, str], narrow: Mapping[str, str]) -> Iterator[bool]:
+        """Leave out a topic's requests to a broker, or of a tenant, meanwhile: one busy topic is most of a broker's.
+
+        Yields whether they are left out: of other scopes they are not known.
+        """
+        (dimension, value), *others = wide.items()
+        part = {**narrow, dimension: value} if dimension == "broker" else narrow
+        fits = not others and part.get("topic") and set(part) <= {"topic", dimension} and dimension in _PARTS
+        inner = self._row("+".join(name for name in ("topic", "broker") if name in part), part) if fits else None
+        outer = self._row(dimension, wide)
+        if inner is None or outer is None:
+            yield False
+            return
+        kept = outer.copy()
+        np.maximum(outer - inner, 0.0, out=outer)
+        try:
+            yield True
+        finally:
+            outer[:] = kept
+
+    def _row(self, dimension: str, scope: Mapping[str, str]) -> Array | None:
+        """Return the requests of a value by period, not copied; None if it has none."""
+        values = self.values.get(dimension)
+        name = SEPARATOR.join(scope[each] for each in dimension.split("+"))
+        return self.counts[dimension][values.get_loc(name)] if values is not None and name in values else None
+
+    @property
+    def all(self) -> float:
+        """Requests in all, of the dimension that covers most of them."""
+        return max((float(counts.sum()) for counts in self.counts.values()), default=0.0)
