@@ -9,6 +9,7 @@ from analytics.incidents.tables import KEY_STEPS, STEP, Tables
 _FACTOR = 3.0
 _SHARE = 0.25
 _RATIO = 3.0
+_BEYOND_TOP = 1.5
 _LEAST_SHARE = 0.02
 _LEAST = 40.0
 _FEW = 4.0
@@ -25,29 +26,33 @@ def keys(tables: Tables) -> list[Finding]:
         own = sends[sends["topic"] == topic]
         total = np.bincount(own["t"] // KEY_STEPS - first, own["n"], periods)
         top = part.groupby("t")["n"].max()
-        usual = _usual(np.bincount(top.index - first, top, periods), total)
+        usual_top = _usual(np.bincount(top.index - first, top, periods), total)
         for _, rows in part.groupby("mkey"):
             counts = np.bincount(rows["t"] - first, rows["n"], periods)
             if counts.sum() >= _LEAST:
-                found += _hot(tables, str(topic), int(rows["mkey"].iloc[0]), counts, total, usual, first)
+                found += _hot(tables, str(topic), int(rows["mkey"].iloc[0]), counts, total, usual_top, first)
     return found
 
 
-def _usual(top: Array, total: Array) -> float:
-    """Return the usual share of a topic's top key, whichever it is: an import has one key after the other."""
+def _usual(counts: Array, total: Array) -> float:
+    """Return the usual share of a key, or of the top key of every period, whichever it is; 1 without busy periods."""
     busy = total >= max(float(np.median(total)), 12.0)
     # Tables leave out keys with few messages: there may have been so many.
-    shares = np.maximum(top, 2.0)[busy] / total[busy]
+    shares = np.maximum(counts, 2.0)[busy] / total[busy]
     return max(float(np.median(shares)), _LEAST_SHARE) if shares.size else 1.0
 
 
-def _hot(tables: Tables, topic: str, key: int, counts: Array, total: Array, usual: float, first: int) -> list[Finding]:
+def _hot(
+    tables: Tables, topic: str, key: int, counts: Array, total: Array, usual_top: float, first: int
+) -> list[Finding]:
+    usual = _usual(counts, total)
     start, end, _ = (int(each[0]) for each in best_intervals(gains(counts, total * usual, _FACTOR)[None, :]))
     seen, messages = float(counts[start:end].sum()), float(total[start:end].sum())
     expected = usual * messages
     score = likelihood(seen, expected)
     enough = seen >= _LEAST and seen >= _SHARE * messages and seen >= _RATIO * expected and score >= _LIKELIHOOD
-    if not enough:
+    # An import has one key after the other, each of which is new.
+    if not enough or seen < _BEYOND_TOP * usual_top * messages:
         return []
     # It may have begun late in the period before.
     if start and counts[start - 1] >= 2 * usual * total[start - 1] and counts[start - 1] >= _FEW:
