@@ -131,7 +131,7 @@ class Server(uvicorn.Server):
         while self.tls is not None:
             await anyio.sleep(self.reload_interval)
             outcome = await anyio.to_thread.run_sync(self.tls.refresh)
-            if outcome in (Refresh.RELOADED, Refresh.ROTATED):
+            if outcome is Refresh.RELOADED:
                 self.tls.context.set_alpn_protocols(["http/1.1"])
             elif outcome is Refresh.FAILED:
                 _log.error("the changed certificate is not usable, the previous one stays in use: %s", self.tls.error)
@@ -171,7 +171,9 @@ def make(application: Application, peers: Peers, gatekeeping: Gatekeeping, reloa
 
 
 def _tls(files: TlsFiles) -> TlsSource:
-    source = TlsSource(files)
+    # The session ticket keys of a listening socket's context would never change, and sessions could outlive a change of
+    # the certificate authorities.
+    source = TlsSource(replace(files, options=replace(files.options, tickets=SessionTickets.OFF)))
     # The server does not speak HTTP/2.
     source.context.set_alpn_protocols(["http/1.1"])
     return source
@@ -179,8 +181,7 @@ def _tls(files: TlsFiles) -> TlsSource:
 
 def _following(source: TlsSource, files: TlsFiles) -> Any:
     """Return a context that passes each connection to the newest one: a listening socket keeps its first context."""
-    # Its session ticket keys would never change, and sessions could outlive a change of the certificate authorities.
-    context = _tls(replace(files, options=replace(files.options, tickets=SessionTickets.OFF))).context
+    context = _tls(files).context
 
     def follow(connection: Any, _: str | None, __: Any) -> None:
         connection.context = source.context
