@@ -66,10 +66,15 @@ class Exposure:
         finally:
             outer[:] = kept
 
+    def requests(self, scope: Mapping[str, str]) -> Array:
+        """Return the requests of a scope by period."""
+        row = self._row("+".join(scope), scope)
+        return np.zeros(self.periods) if row is None else row
+
     def _row(self, dimension: str, scope: Mapping[str, str]) -> Array | None:
         """Return the requests of a value by period, not copied; None if it has none."""
         values = self.values.get(dimension)
-        name = SEPARATOR.join(scope[each] for each in dimension.split("+"))
+        name = SEPARATOR.join(scope[each] for each in dimension.split("+")) if dimension != WHOLE else WHOLE
         return self.counts[dimension][values.get_loc(name)] if values is not None and name in values else None
 
     @property

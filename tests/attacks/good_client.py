@@ -11,13 +11,17 @@ from dataclasses import dataclass, field
 from remoting import send_message
 from remoting.codes import RequestCode, ResponseCode
 from tests.attacks import figures
-from tests.benchmark.processes import cpu_seconds, machine_cpu_seconds, rss_mb, tree
+from tests.benchmark.processes import cpu_seconds, cpu_wait_seconds, machine_cpu_seconds, rss_mb, tree
 from tests.cluster.client import Client, unique, wait_until
 
 # Seconds between two requests of the good client.
 _PERIOD = 0.02
 # The longest stall of the good client on a machine without other work, in seconds.
 _MAX_STALL = 1.0
+# The longest time of a request that still is an answer: on a machine with much other work, many times _MAX_STALL.
+_TIMEOUT = 60.0
+# Seconds between two looks at the test's own delay.
+_PULSE = 0.01
 # The largest share of the machine's CPU time that is taken to be other processes'.
 _MAX_OTHERS = 0.8
 
@@ -26,12 +30,14 @@ _MAX_OTHERS = 0.8
 class Observation:
     """The good client's requests during an attack, and the server's memory.
 
-    latencies: seconds of each request. failures: requests without a success. growth: MiB, peak during the attack less
-    the value before it. processes: those that serve, over which attackers' connections are spread. others: share of the
-    machine's CPU time that other processes than the server and the test used.
+    latencies: seconds of each request. waits: seconds of each request in which the server, or the test, had no
+    processor. failures: requests without a success. growth: MiB, peak during the attack less the value before it.
+    processes: those that serve, over which attackers' connections are spread. others: share of the machine's CPU time
+    that other processes than the server and the test used.
     """
 
     latencies: list[float] = field(default_factory=list)
+    waits: list[float] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     growth: float = 0.0
     processes: int = 1
@@ -39,8 +45,9 @@ class Observation:
 
     @property
     def longest_stall(self) -> float:
-        """The longest time of a request, in seconds."""
-        return max(self.latencies, default=0.0)
+        """The longest time of a request without its wait for a processor, in seconds."""
+        waits = self.waits or [0.0] * len(self.latencies)
+        return max((latency - wait for latency, wait in zip(self.latencies, waits, strict=True)), default=0.0)
 
     @property
     def p99(self) -> float:
@@ -51,8 +58,9 @@ class Observation:
     def check(self, growth: float, stall: float = _MAX_STALL) -> None:
         """Fail if the good client had a failure or a longer stall, or memory grew by more (seconds, MiB a process)."""
         summary = (
-            f"{len(self.latencies)} requests, {len(self.failures)} failures, longest {self.longest_stall:.3f} s,"
-            f" p99 {self.p99:.3f} s, memory +{self.growth:.0f} MiB,"
+            f"{len(self.latencies)} requests, {len(self.failures)} failures, longest {self.longest_stall:.3f} s"
+            f" ({max(self.latencies, default=0.0):.3f} s with waits for a processor), p99 {self.p99:.3f} s,"
+            f" memory +{self.growth:.0f} MiB,"
             f" {self.others:.0%} of the CPU time used by other processes"
         )
         assert self.latencies, summary
@@ -83,16 +91,20 @@ async def observed(address: str, pid: int, topic: str) -> AsyncIterator[Observat
         # The topic and the connection exist before the attack.
         await wait_until(lambda: _sent(client, fields), "the first send")
 
+        waits = _CpuWaits(pid)
+
         async def send() -> None:
             while True:
+                waits.restart()
                 start = time.monotonic()
                 try:
-                    reply = await client.ask(RequestCode.SEND_MESSAGE_V2, fields, b"good", timeout=10)
+                    reply = await client.ask(RequestCode.SEND_MESSAGE_V2, fields, b"good", timeout=_TIMEOUT)
                     if reply.code != ResponseCode.SUCCESS:
                         observation.failures.append(f"code {reply.code}: {reply.header.get('remark')}")
                 except Exception as error:
                     observation.failures.append(repr(error))
                 observation.latencies.append(time.monotonic() - start)
+                observation.waits.append(waits.elapsed())
                 await asyncio.sleep(_PERIOD)
 
         async def watch() -> None:
@@ -101,7 +113,7 @@ async def observed(address: str, pid: int, topic: str) -> AsyncIterator[Observat
                 await asyncio.sleep(0.05)
 
         used = _CpuUse(pid)
-        tasks = [asyncio.create_task(send()), asyncio.create_task(watch())]
+        tasks = [asyncio.create_task(task()) for task in (send, watch, waits.pulse)]
         try:
             # Some requests before the attack, and some after it.
             await asyncio.sleep(0.2)
@@ -120,6 +132,39 @@ async def observed(address: str, pid: int, topic: str) -> AsyncIterator[Observat
 async def _sent(client: Client, fields: dict[str, str]) -> bool:
     """Send the first message. Another worker with the embedded broker, or a new topic's route, may not be ready."""
     return (await client.ask(RequestCode.SEND_MESSAGE_V2, fields, b"first")).code == ResponseCode.SUCCESS
+
+
+class _CpuWaits:
+    """The wait for a processor: of the server's process that waited longest, and of the test's event loop."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._late = 0.0
+        self._slept = time.monotonic()
+        self.restart()
+
+    def restart(self) -> None:
+        """Count from here on."""
+        self._late = 0.0
+        self._start = cpu_wait_seconds(self._pid)
+
+    def elapsed(self) -> float:
+        """Return the seconds since `restart`; without the server's, of which one process ended meanwhile."""
+        waits = cpu_wait_seconds(self._pid)
+        same = len(waits) == len(self._start)
+        server = [now - then for now, then in zip(waits, self._start, strict=True)] if same else []
+        # The answer may be read before `pulse` notices that the loop is late.
+        return max(server, default=0.0) + self._late + self._lateness()
+
+    async def pulse(self) -> None:
+        """Add up how late the event loop runs."""
+        while True:
+            self._slept = time.monotonic()
+            await asyncio.sleep(_PULSE)
+            self._late += self._lateness()
+
+    def _lateness(self) -> float:
+        return max(time.monotonic() - self._slept - 2 * _PULSE, 0.0)
 
 
 class _CpuUse:

@@ -1,5 +1,8 @@
 """The observation of a good client without an attack, and beside a harmless one."""
 
+import asyncio
+import os
+import signal
 from dataclasses import replace
 
 import pytest
@@ -26,3 +29,21 @@ def test_others_lengthen_the_allowed_stall() -> None:
     stalled.check(growth=0)
     with pytest.raises(AssertionError, match=r"longest 1\.500 s"):
         replace(stalled, others=0.1).check(growth=0)
+
+
+def test_waits_for_a_processor_are_no_stall() -> None:
+    stalled = Observation(latencies=[0.1, 3.0], waits=[0.0, 2.5])
+    stalled.check(growth=0)
+    with pytest.raises(AssertionError, match=r"longest 1\.500 s \(3\.000 s with waits"):
+        replace(stalled, waits=[0.0, 1.5]).check(growth=0)
+
+
+async def test_a_stopped_server_stalls_the_good_client(replica: Gantry) -> None:
+    async with observed(replica.address, replica.pid, unique("good")) as observation:
+        os.kill(replica.pid, signal.SIGSTOP)
+        try:
+            await asyncio.sleep(1.5)
+        finally:
+            os.kill(replica.pid, signal.SIGCONT)
+    # Also on a busy machine: a stopped process does not wait for a processor.
+    assert observation.longest_stall > 1.2

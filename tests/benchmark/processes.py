@@ -22,6 +22,13 @@ def cpu_seconds(pid: int) -> float:
     return sum(int(field) for member in tree(pid) for field in _stat(member)[11:15]) / TICKS
 
 
+def cpu_wait_seconds(pid: int) -> list[float]:
+    """Return how long the main thread of the process and of each living descendant was ready, but had no processor."""
+    # The second field of /proc/PID/schedstat, in nanoseconds.
+    texts = (_text(Path(f"/proc/{member}/schedstat")) for member in tree(pid))
+    return [int(text.split()[1]) / 1e9 for text in texts if text]
+
+
 def machine_cpu_seconds() -> tuple[float, float]:
     """Return the machine's used and its total CPU time since boot; time taken by other machines of the host is used."""
     user, nice, system, idle, iowait, irq, softirq, steal = (int(word) / TICKS for word in _machine()[1:9])

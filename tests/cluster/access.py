@@ -88,7 +88,7 @@ def auth_config(directory: Path, source: UserSource) -> str:
 
 
 def create_users(cluster: Cluster) -> None:
-    """Create the users at the brokers."""
+    """Create the users at the brokers, ROOT last."""
     cluster.user(BOB.access_key, BOB.secret_key)
     cluster.user(ALICE.access_key, ALICE.secret_key, *(f"{resource}={actions}" for resource, actions in GRANTS.items()))
     cluster.super_user(ROOT.access_key, ROOT.secret_key)

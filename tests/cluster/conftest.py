@@ -42,7 +42,7 @@ def backend(request: pytest.FixtureRequest) -> Backend:
     return Backend(request.param)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cluster(backend: Backend, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster | EmbeddedCluster]:
     """Name server and broker; transactions are checked after seconds."""
     if backend is Backend.CLUSTER:
@@ -54,7 +54,7 @@ def cluster(backend: Backend, tmp_path_factory: pytest.TempPathFactory) -> Itera
             yield embedded
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def gantry(
     cluster: Cluster | EmbeddedCluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Gantry | InProcess]:
@@ -66,7 +66,7 @@ def gantry(
         yield gantry
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def replica(cluster: Cluster | EmbeddedCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gantry]:
     """A second replica in front of the same name server and broker."""
     with Gantry(tmp_path_factory.mktemp("replica"), cluster.namesrv, 'tools = "all"\n') as gantry:

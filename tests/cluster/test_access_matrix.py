@@ -26,6 +26,7 @@ from tests.cluster.access import (
     ALICE,
     FORBIDDEN,
     PERMITTED,
+    ROOT,
     SUPER,
     USERS,
     Secured,
@@ -84,7 +85,7 @@ def test_every_code_and_rpc_has_a_row() -> None:
 async def test_every_request_with_every_credential(secured: Secured, source: UserSource, tls: bool) -> None:
     address = secured.gantry.address
     target = Target(address, address, secured.authority if tls else None)
-    await wait_until_known(target, ALICE)
+    await wait_until_known(target, ROOT)
     rows = await table(target, USERS, ALICE)
     wrong = _unexpected(rows, source)
     assert not wrong, "\n".join(wrong)
@@ -122,7 +123,7 @@ async def test_requests_of_tools_that_the_embedded_broker_serves(secured: Secure
     """Those that brokers and name servers get from tools and replicas only."""
     address = secured.socket if own_listener else secured.gantry.address
     assert address is not None
-    await wait_until_known(Target(address, address), ALICE)
+    await wait_until_known(Target(address, address), ROOT)
     codes = list(TOOL_REQUESTS)
     for column in USERS.keys() - {PERMITTED}:
         async with Client(address, credentials=USERS[column]) as client:

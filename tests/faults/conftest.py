@@ -25,7 +25,7 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Two brokers and two name servers; a test that kills one of them restarts it."""
     with started(tmp_path_factory, "pair", *OPTIONS) as cluster:

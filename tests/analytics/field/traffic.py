@@ -79,7 +79,7 @@ def _sends(world: World, scenario: Scenario, topic: Topic, random: np.random.Gen
         client=np.array(topic.producers)[place],
         queue=random.integers(0, len(world.brokers) * QUEUES, size),
         messages=1,
-        latency=topic.median_us * np.exp(0.5 * random.standard_normal(size)) + 300,
+        latency=topic.median_us * world.busy[minute] * np.exp(0.5 * random.standard_normal(size)) + 300,
         key=key,
     )
     for hot in (each for each in scenario.hot if each.subject == topic.number):
@@ -154,7 +154,7 @@ def _consumption(
     rows = [
         receives,
         empty,
-        *_acks(topic, group, receives, queue[finite], consumer[finite], when[finite], protocol, random, scenario),
+        *_acks(world, topic, group, receives, queue[finite], consumer[finite], when[finite], protocol, random, scenario),
     ]
     for part, op in ((extra[3], NACK), (extra[4], BURY)):
         times = part[part < world.minutes]
@@ -246,6 +246,7 @@ def _empty(world: World, topic: Topic, group: Group, receives: Columns, random: 
 
 
 def _acks(
+    world: World,
     topic: Topic,
     group: Group,
     receives: Columns,
@@ -261,7 +262,7 @@ def _acks(
         acks = _taken(receives, fine)
         acks["time"] += np.round(np.exp(random.normal(11.5, 0.6, acks["time"].size))).astype(np.int64)
         acks["attempt"][:] = -1
-        acks["latency"] = 900 * np.exp(0.45 * random.standard_normal(acks["time"].size))
+        acks["latency"] = 900 * _busy(world, acks) * np.exp(0.45 * random.standard_normal(acks["time"].size))
         return [acks | {"op": np.full(acks["time"].size, ACK)}]
     # One commit for each queue and minute with deliveries.
     key = np.stack([np.floor(when).astype(np.int64), queue])
@@ -272,18 +273,22 @@ def _acks(
         if stop.subject == group.number:
             kept &= ~((place == stopped) & (minute >= stop.start) & (minute < stop.end))
     size = int(kept.sum())
-    return [
-        _blank(
-            size,
-            time=(minute[kept] + 1 + random.random(size) * 0.1) * _MINUTE,
-            op=ACK,
-            topic=topic.number,
-            group=group.number,
-            client=client[first][kept],
-            queue=place[kept],
-            latency=700 * np.exp(0.4 * random.standard_normal(size)),
-        )
-    ]
+    commits = _blank(
+        size,
+        time=(minute[kept] + 1 + random.random(size) * 0.1) * _MINUTE,
+        op=ACK,
+        topic=topic.number,
+        group=group.number,
+        client=client[first][kept],
+        queue=place[kept],
+    )
+    commits["latency"] = 700 * _busy(world, commits) * np.exp(0.4 * random.standard_normal(size))
+    return [commits]
+
+
+def _busy(world: World, rows: Columns) -> Array:
+    """Return the factor of the latency at the time of each row."""
+    return world.busy[np.clip(rows["time"] // int(_MINUTE), 0, world.minutes - 1)]
 
 
 def _sampled(rows: Columns, weight: float, random: np.random.Generator) -> Columns:

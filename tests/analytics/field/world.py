@@ -31,6 +31,8 @@ _SDKS = (
     ("grpc", "PYTHON", "5.0.4"),
 )
 # Busiest local hour, width of the day in hours, load at night, load at the weekend.
+# How much longer requests take at the busiest time, as a share, by seed.
+_SLOWER = (0.0, 0.5, 1.0)
 _RHYTHMS = ((11, 4.5, 0.08, 0.2), (15, 5.5, 0.15, 0.5), (20, 5.0, 0.2, 1.3), (13, 30.0, 0.8, 1.0))
 
 
@@ -84,6 +86,8 @@ class World:
     topics: list[Topic] = field(default_factory=list)
     groups: list[Group] = field(default_factory=list)
     clients: list[Client] = field(default_factory=list)
+    # Factor of all latencies at each minute: what is busy is slower.
+    busy: Array = field(default_factory=lambda: np.empty(0))
 
     @property
     def end(self) -> datetime:
@@ -126,6 +130,8 @@ def build(seed: int, scale: float = 1.0) -> World:
         )
         world.topics.append(topic)
         _populate(world, random, topic)
+    total = np.sum([topic.rate for topic in world.topics], axis=0)
+    world.busy = 1 + _SLOWER[seed % len(_SLOWER)] * np.minimum(total / np.quantile(total, 0.98), 1.0)
     world.topics[3].weight = 5.0
     world.topics[11].weight = 2.0
     for number in (2, 9, 14):

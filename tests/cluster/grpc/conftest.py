@@ -29,7 +29,7 @@ def product(transport: str, backend: Backend, tmp_path_factory: pytest.TempPathF
     return Product(tmp_path_factory.mktemp(f"{backend}-{transport}"), transport, _RULES)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cluster(
     cluster: Cluster | EmbeddedCluster, backend: Backend, product: Product
 ) -> Iterator[Cluster | EmbeddedCluster]:
@@ -41,7 +41,7 @@ def cluster(
         yield embedded
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def service(cluster: Cluster | EmbeddedCluster, product: Product) -> Iterator[Service]:
     """The replica that clients connect to, a process of the product."""
     if isinstance(cluster, EmbeddedCluster) and cluster.proxy is not None:
