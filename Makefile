@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PEERS := $(PYTHON) tests/peers/peers
 BACKEND ?= cluster
+# Tests start the same programs hundreds of times: a third of a start would be the compilation of the sources.
+unexport PYTHONDONTWRITEBYTECODE
 # Processes of `make test` and `make unit`. Most tests wait for servers and timers, so more than there are cores.
 JOBS ?= 5
 PARALLEL := --numprocesses $(JOBS) --dist loadscope --no-loadscope-reorder
@@ -19,7 +21,7 @@ install: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --no-compile --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	touch $@
 

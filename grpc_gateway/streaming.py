@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar
 
+from grpc.aio import InternalError
+
 from grpc_gateway.clients.rpc import Rpc, Write, anonymous_rpc
 from grpc_gateway.name_mapping import NameMapping
 from grpc_gateway.permissions import Unauthorized
@@ -68,8 +70,12 @@ def _writer(kind: Any, name_mapping: NameMapping | None, context: Any) -> Write:
 
 
 async def _write_each(kind: Any, context: Any, responses: list[bytes]) -> None:
-    for response in responses:
-        await context.write(kind.FromString(response))
+    try:
+        for response in responses:
+            await context.write(kind.FromString(response))
+    except InternalError:
+        # The client has left; grpc.aio cancels the call a moment later.
+        raise asyncio.CancelledError from None
 
 
 async def _write_mapped(kind: Any, name_mapping: NameMapping, write: Write, responses: list[bytes]) -> None:

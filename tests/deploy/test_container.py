@@ -135,6 +135,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shim.chmod(0o755)
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "VIRTUAL_ENV"))}
     environment |= {"PATH": f"{shims}:/usr/bin:/bin", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    if not _COMPILES:
+        environment["PIP_NO_COMPILE"] = "1"
     for name, words in BUILD:
         if name == "COPY":
             *from_, to = words.split()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
+from grpc.aio import InternalError
 
 from grpc_gateway import streaming as module
 from grpc_gateway.clients.client_table import ClientTable
@@ -145,6 +146,32 @@ async def test_receive_with_too_many_requests_is_answered_after_a_delay(
     [response] = await call(service, "ReceiveMessage", request_)
     assert response.status.code == Code.TOO_MANY_REQUESTS
     assert loop.time() - started >= 0.045
+
+
+async def test_a_receive_whose_client_has_left_returns_its_messages(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """grpc.aio cancels the call only after the write has failed."""
+    core = FakeCore(
+        routes={"orders": route()}, topics={"orders": TopicConfig("orders")}, answer=lambda _: pop_reply(stored(5))
+    )
+    request = ReceiveMessageRequest(
+        group=Resource(name="g"), message_queue=MessageQueue(topic=Resource(name="orders")), auto_renew=True
+    )
+    context = FakeContext(10.0, x_mq_client_id="c1")
+
+    async def write(_: object) -> None:
+        raise InternalError("Failed execute_batch")
+
+    monkeypatch.setattr(context, "write", write)
+    with pytest.raises(asyncio.CancelledError):
+        await make_service(core).ReceiveMessage(request, context)
+    await settle()
+    assert [code for _, code, _, _ in core.handled] == [
+        RequestCode.POP_MESSAGE,
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+    ]
+    assert caplog.records == []
 
 
 async def test_transaction_ends_again_only_after_a_check_of_its_broker() -> None:

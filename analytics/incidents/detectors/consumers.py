@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from analytics.incidents.daily import Course
 from analytics.incidents.finding import Finding
 from analytics.incidents.statistics import Array, Interval, dispersion, gains, intervals, likelihood, smoothed
 from analytics.incidents.tables import STEP, Tables
@@ -67,10 +68,12 @@ def _groups(tables: Tables) -> Iterator[_Group]:
 def _states(tables: Tables, group: _Group, surplus: Array, backlog: Array) -> list[Finding]:
     about, expected, taken, sampled = group.about, group.expected, group.taken, group.sampled
     found: list[Finding] = []
+    course = Course(taken, expected, STEP, _LEAST)
     stopped = _spans(expected, taken, sampled, _STOPPED, "consumer_stopped", 2)
+    stopped = [span for span in stopped if not course.rests(span.start, span.end)]
     found += [_finding(tables, "consumer_stopped", about, span, expected, taken, backlog) for span in stopped]
     lagging = _spans(expected, taken, sampled, _LAGGING, "consumer_lagging", _HOUR)
-    for span in lagging:
+    for span in (each for each in lagging if not course.rests(each.start, each.end)):
         covered = sum(max(min(span.end, each.end) - max(span.start, each.start), 0) for each in stopped)
         if covered < 0.3 * (span.end - span.start):
             found.append(_finding(tables, "consumer_lagging", about, span, expected, taken, backlog))

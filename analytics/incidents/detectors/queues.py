@@ -9,6 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
+from analytics.incidents.daily import Course
 from analytics.incidents.finding import Finding
 from analytics.incidents.statistics import Array, dispersion, gains, intervals, likelihood
 from analytics.incidents.tables import COARSE, STEP, Tables
@@ -133,6 +134,8 @@ def _stops(
             enough = min(least, _SURE) if still and not seen else least
             if seen > _SHARE * usual or (usual - seen) * certain < enough or score < enough:
                 continue
+            if Course(series, expected, COARSE * STEP, _TELLING).rests(span.start, span.end):
+                continue
             # It stopped between its last event and the first that is missing.
             last = int(np.flatnonzero(series[: span.start]).max(initial=-1)) + 1
             edges = ((last + span.start) // 2, span.end)
@@ -143,6 +146,8 @@ def _stops(
 
 # Periods of an hour; the least number of longer blocks that tell the dispersion: a stop is a part of few.
 _HOUR, _FEW = 3600 // (COARSE * STEP), 8
+# Messages or commits of an hour that tell a share.
+_TELLING = 4.0
 
 
 def _life(series: Array) -> tuple[int, int]:

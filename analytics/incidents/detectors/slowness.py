@@ -15,6 +15,7 @@ from analytics.incidents.clusters import (
     slow_onset,
     version,
 )
+from analytics.incidents.daily import Course
 from analytics.incidents.exposure import Exposure
 from analytics.incidents.finding import Finding
 from analytics.incidents.scan import Cluster, Limits
@@ -34,33 +35,15 @@ def slowness(tables: Tables) -> list[Finding]:
 
 
 def _is_daily(tables: Tables, events: pd.DataFrame, over: Exposure, cluster: Cluster) -> bool:
-    """Return whether the scope is as slow at the same time of most other days, and less so in between: what is busy is
-    slower.
-    """
+    """Return whether the time of the day explains a cluster."""
     for name, value in cluster.scope.items():
         events = events[events[name] == value]
     slow = np.bincount(events["t"] - tables.first, events["n"], tables.periods)
-    timed = over.requests(cluster.scope)
-    length = cluster.end - cluster.start
-    if length >= _DAY // 2:
-        return False
-
-    def share(start: int, end: int) -> float:
-        span = slice(max(start, 0), max(end, 0))
-        return float(slow[span].sum() / timed[span].sum()) if timed[span].sum() >= _TIMED else np.nan
-
-    here = share(cluster.start, cluster.end)
-    shifts = [shift for shift in range(-(tables.periods // _DAY), tables.periods // _DAY + 1) if shift]
-    others = np.array([share(cluster.start + shift * _DAY, cluster.end + shift * _DAY) for shift in shifts])
-    between = np.array([share(cluster.end + shift * _DAY, cluster.start + (shift + 1) * _DAY) for shift in shifts])
-    known = others[~np.isnan(others)]
-    return bool(known.size and np.median(known) >= _ALIKE * here and np.nanmean(between) <= _BETWEEN * here)
+    return Course(slow, over.requests(cluster.scope), STEP, _TELLING).is_busy(cluster.start, cluster.end)
 
 
-# Periods of a day; requests that tell a share; least share of slow requests at the same time of other days, and the
-# highest one between, as a part of the cluster's.
-_DAY = 86400 // STEP
-_TIMED, _ALIKE, _BETWEEN = 20.0, 0.5, 0.6
+# Requests of an hour that tell a share.
+_TELLING = 20.0
 
 
 def _finding(tables: Tables, cluster: Cluster, new: Mapping[str, float], wide: list[Cluster]) -> Finding:

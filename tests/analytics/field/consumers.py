@@ -1,6 +1,9 @@
 """Incidents of consumers: groups, queues, commits and single clients that stop, lag, rewind or fail."""
 
 from collections.abc import Callable
+from zoneinfo import ZoneInfo
+
+import numpy as np
 
 from tests.analytics.field.scenario import Retries, Slowdown, Span
 from tests.analytics.field.stage import Stage
@@ -32,6 +35,20 @@ def group_stalls(stage: Stage, *, until_end: bool = False) -> None:
 
 def group_ends(stage: Stage) -> None:
     group_stalls(stage, until_end=True)
+
+
+def works_by_day(stage: Stage, group: Group) -> None:
+    """Let a group rest in all nights; no incident."""
+    zone = ZoneInfo(stage.world.zone)
+    hours = [stage.world.at(minute).astimezone(zone).hour for minute in range(0, stage.world.minutes, 60)]
+    resting = np.array([not _MORNING <= hour < _EVENING for hour in hours])
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], resting.astype(int), [0]])))
+    for first, last in zip(edges[::2], edges[1::2], strict=True):
+        stage.scenario.slowdowns.append(Slowdown(group.number, first * 60.0, last * 60.0, 0.0))
+
+
+# Local hours in which it works.
+_MORNING, _EVENING = 8, 19
 
 
 def queue_ends(stage: Stage) -> None:

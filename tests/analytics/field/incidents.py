@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tests.analytics.field import consumers, deployments, senders
-from tests.analytics.field.scenario import Span
+from tests.analytics.field.scenario import Slowdown, Span
 from tests.analytics.field.stage import Stage, deploy
 from tests.analytics.field.world import World
 
@@ -36,7 +36,9 @@ def plant(world: World, most: int = 28) -> Stage:
 
 
 def _harmless(stage: Stage) -> None:
-    """Plant harmless changes: a replica that joins, one that is drained, producers that are deployed anew."""
+    """Plant harmless changes: a replica that joins, one that is drained, producers that are deployed anew, a group that
+    works by day, and one that is new and begins with the oldest message.
+    """
     world, random = stage.world, stage.random
     stage.scenario.joining = Span(len(world.replicas) - 1, 0, 0)
     if world.seed % 2:
@@ -44,9 +46,17 @@ def _harmless(stage: Stage) -> None:
         stage.scenario.joining = Span(len(world.replicas) - 1, start, start)
     start, _ = stage.span(5, 6, wide=True)
     stage.scenario.drained = Span(0, start, start)
-    for topic in [topic for topic in world.topics if topic.number not in stage.used][:2]:
+    free = [topic for topic in world.topics if topic.number not in stage.used]
+    for topic in free[:2]:
         start, _ = stage.span(5, 6)
         deploy(world, random, topic, topic.producers[0], int(start), None)
+    undelayed = [topic for topic in free[2:] if not topic.delay_ms]
+    undelayed.sort(key=lambda topic: -topic.rate.sum())
+    if undelayed:
+        consumers.works_by_day(stage, undelayed[0].groups[0])
+    if undelayed[1:]:
+        start, _ = stage.span(5, 6)
+        stage.scenario.slowdowns.append(Slowdown(undelayed[1].groups[0].number, 0.0, start, 0.0))
 
 
 # Kind (source), number of each.

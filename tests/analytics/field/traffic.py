@@ -154,7 +154,9 @@ def _consumption(
     rows = [
         receives,
         empty,
-        *_acks(world, topic, group, receives, queue[finite], consumer[finite], when[finite], protocol, random, scenario),
+        *_acks(
+            world, topic, group, receives, queue[finite], consumer[finite], when[finite], protocol, random, scenario
+        ),
     ]
     for part, op in ((extra[3], NACK), (extra[4], BURY)):
         times = part[part < world.minutes]
@@ -288,7 +290,7 @@ def _acks(
 
 def _busy(world: World, rows: Columns) -> Array:
     """Return the factor of the latency at the time of each row."""
-    return world.busy[np.clip(rows["time"] // int(_MINUTE), 0, world.minutes - 1)]
+    return np.asarray(world.busy[np.clip(rows["time"] // int(_MINUTE), 0, world.minutes - 1)])
 
 
 def _sampled(rows: Columns, weight: float, random: np.random.Generator) -> Columns:

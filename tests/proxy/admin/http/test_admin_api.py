@@ -13,9 +13,7 @@ from tests.proxy.admin.http.replicas import replica
 pytestmark = pytest.mark.anyio
 
 
-async def test_the_event_loop_does_not_import_the_application(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_event_loop_does_not_import_the_application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients are served meanwhile: the imports take as long as thousands of requests."""
     make, threads = application.make, []
 

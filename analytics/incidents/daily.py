@@ -1,0 +1,78 @@
+"""What happens at the same time on most days is no incident: requests of a busy hour are slower, and a group that works
+by day rests at night.
+"""
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+
+from analytics.incidents.statistics import Array, smoothed
+
+# Seconds of a day, of an hour, by which local clocks change, and over which shares are averaged.
+_DAY, _HOUR, _SMOOTH = 86400, 3600, 1800
+# Least share of a span for which another day tells the usual course.
+_KNOWN = 0.5
+# Slow: most requests, as a multiple of those that the course explains, and the highest share in quiet hours, as a part
+# of the own one. Rest: highest share more than the course's, and the lowest share in hours of work.
+_EXPLAINED, _QUIET = 2.0, 0.3
+_RESTS, _WORKS = 0.15, 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """A part of a whole, both counts by period of `step` seconds. least: count of an hour that tells a share."""
+
+    part: Array
+    whole: Array
+    step: int
+    least: float
+
+    def is_busy(self, start: int, end: int) -> bool:
+        """Return whether a large share in a span is that of the time of the day, and smaller at other times."""
+        own, usual = self._share(start, end), max(self._usual(start, end), default=np.nan)
+        return own <= _EXPLAINED * usual and self._of_hours(0.25) <= _QUIET * own
+
+    def rests(self, start: int, end: int) -> bool:
+        """Return whether a small share in a span is that of the time of the day, and larger at other times."""
+        own, usual = self._share(start, end), min(self._usual(start, end), default=np.nan)
+        return usual <= own + _RESTS and self._of_hours(0.75) >= _WORKS
+
+    def _share(self, start: int, end: int) -> float:
+        return float(self.part[start:end].sum() / max(self.whole[start:end].sum(), 1e-9))
+
+    def _usual(self, start: int, end: int) -> list[float]:
+        """Return the shares that the other days' same time makes likely, an hour before and after it too; without those
+        that are unknown for most of the span.
+        """
+        width = max(_SMOOTH // self.step, 1)
+        seen = smoothed(self.whole, width) * width
+        with np.errstate(invalid="ignore", divide="ignore"):
+            shares = np.where(seen >= self.least / 2, smoothed(self.part, width) * width / seen, np.nan)
+        shares[start:end] = np.nan
+        day, hour = _DAY // self.step, _HOUR // self.step
+        days = [shift * day for shift in range(-(shares.size // day) - 1, shares.size // day + 2) if shift]
+        found = []
+        for clock in (-hour, 0, hour):
+            places = np.arange(start, end) + clock
+            with warnings.catch_warnings():
+                # Some times have no requests on any other day.
+                warnings.simplefilter("ignore", RuntimeWarning)
+                usual = np.nanmedian(np.stack([_at(shares, places + shift) for shift in days]), axis=0)
+            weights = self.whole[start:end] * np.isfinite(usual)
+            if weights.any() and weights.sum() >= _KNOWN * self.whole[start:end].sum():
+                found.append(float((np.nan_to_num(usual) * weights).sum() / weights.sum()))
+        return found
+
+    def _of_hours(self, quantile: float) -> float:
+        """Return a quantile of the hours' shares; NaN if no hour tells one."""
+        hours = np.arange(self.part.size) // max(_HOUR // self.step, 1)
+        parts, wholes = np.bincount(hours, self.part), np.bincount(hours, self.whole)
+        told = wholes >= self.least
+        return float(np.quantile(parts[told] / wholes[told], quantile)) if told.any() else np.nan
+
+
+def _at(values: Array, places: Array) -> Array:
+    """Return values at places; NaN outside."""
+    inside = (places >= 0) & (places < values.size)
+    return np.where(inside, values[np.clip(places, 0, values.size - 1)], np.nan)
