@@ -75,7 +75,7 @@ def reachability_warning(
     `contained` is the result of `in_container`. `own_addresses` are this host's IP addresses, if known; a public one
     suppresses the warning about a container's private address.
     """
-    if listen.is_unix or _is_loopback(listen):
+    if listen.is_local:
         return None
     for address in (*(rule.address for rule in advertise.rules), advertise.address):
         problem = _problem(resolve(address, listen.port)) if address is not None else None
@@ -94,10 +94,6 @@ def _problem(address: HostPort) -> str | None:
     return next((problem for applies, problem in _PROBLEMS if applies(address)), None)
 
 
-def _is_loopback(address: HostPort) -> bool:
-    return address.host == "localhost" or (address.ip is not None and address.ip.is_loopback)
-
-
 def _is_private(listen: HostPort, own_addresses: Iterable[str]) -> bool:
     if not listen.is_wildcard:
         return listen.ip is not None and listen.ip.is_private
@@ -107,7 +103,7 @@ def _is_private(listen: HostPort, own_addresses: Iterable[str]) -> bool:
 # Reasons why clients on other hosts cannot use an explicit address.
 _PROBLEMS: tuple[tuple[Callable[[HostPort], bool], str], ...] = (
     (lambda address: address.is_wildcard, "a wildcard address, which cannot be dialled"),
-    (_is_loopback, "a loopback address, which is each client's own host"),
+    (lambda address: address.is_local and not address.is_unix, "a loopback address, which is each client's own host"),
     (
         lambda address: address.ip is not None and address.ip.is_link_local,
         "a link-local address, which is unreachable beyond a router",

@@ -142,9 +142,6 @@ class Listener:
     def _bind_unix(self, path: str) -> socket.socket:
         _remove_stale(path)
         bound = _bound(socket.AF_UNIX, path)
-        if self.options.unix_mode is not None:
-            # Before it listens, so that no one connects who may not.
-            os.chmod(path, self.options.unix_mode)
         # Before listen(2), connections are refused.
         os.chmod(path, self.options.socket_mode)
         status = os.stat(path)

@@ -59,11 +59,6 @@ def _find_control() -> _Control | None:
     return call
 
 
-def supported() -> bool:
-    """Return whether this interpreter supports the options of this module."""
-    return _find_control() is not None
-
-
 def set_ticket_keys(context: ssl.SSLContext, keys: bytes) -> bool:
     """Set the keys of session tickets, `TICKET_KEYS_SIZE` bytes; return whether they are set."""
     control = _find_control()

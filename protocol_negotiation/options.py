@@ -25,7 +25,6 @@ class ListenerOptions:
         dead_peer_timeout: seconds after which the kernel closes a TCP connection whose host does not answer any more,
             or, on Linux, whose receive window stays zero; 0: as the system says.
         socket_mode: permissions of a Unix socket; to connect, a process must be able to write.
-        unix_mode: permissions of a Unix socket's file; None: as the umask says.
     """
 
     name: str
@@ -43,7 +42,6 @@ class ListenerOptions:
     reuse_port: bool = False
     dead_peer_timeout: int = 0
     socket_mode: int = 0o600
-    unix_mode: int | None = None
 
     def __post_init__(self) -> None:
         if self.negotiation_timeout <= 0:

@@ -1,5 +1,5 @@
-"""What happens at the same time on most days is no incident: requests of a busy hour are slower, and a group that works
-by day rests at night.
+"""Deviations at the same time of most days, which are no incidents: requests of a busy hour are slower, and a group
+that works by day rests at night.
 """
 
 import warnings

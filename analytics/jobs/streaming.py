@@ -218,7 +218,7 @@ class Detection:
         _log.info("%d incidents", len(found.incidents))
 
     def _since(self, recent: datetime) -> datetime | None:
-        """Return the begin of the history; None for records of another time, which are read whole."""
+        """Return the beginning of the history; None for records of another time, which are read whole."""
         newest = max(map(partitions.begin, partitions.hours(self._spark, self._root, "requests")), default=None)
         return recent if newest is not None and newest > recent else None
 

@@ -77,8 +77,8 @@ def opened(since: datetime | None = None, until: datetime | None = None) -> Open
 
 
 def around(opened: Opened, found: pd.DataFrame, minutes: int = 20) -> tuple[datetime, datetime]:
-    """Return a span of so many minutes around the begin of the worst incident, or in the middle of the records without
-    incidents.
+    """Return a span of so many minutes around the beginning of the worst incident, or in the middle of the records
+    without incidents.
     """
     worst = found.assign(critical=found["severity"] == "critical").sort_values(["critical", "score"], ascending=False)
     middle = opened.start + (opened.end - opened.start) / 2

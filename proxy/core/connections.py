@@ -68,7 +68,7 @@ def grpc_closed(connection: Connection, clients: ClientTable) -> ConnectionEvent
 
 
 def notify(listeners: Sequence[ConnectionListener], event: ConnectionEvent) -> None:
-    """Rpc every listener; an exception of a listener is logged and does not affect the connection."""
+    """Call every listener; an exception of a listener is logged and does not affect the connection."""
     for listener in listeners:
         try:
             listener(event)

@@ -85,7 +85,7 @@ class Server:
         self.channels: set[WorkerChannel] = set()
         # gRPC clients belong to the proxy: here they are rejected as an unknown protocol.
         handlers: Handlers = {Protocol.REMOTING: self._accept, Protocol.HTTP1: Http1Rejector}
-        options = ListenerOptions(name="embedded", address=address, tls_mode=TlsMode.DISABLED, unix_mode=0o600)
+        options = ListenerOptions(name="embedded", address=address, tls_mode=TlsMode.DISABLED)
         self._listener = Listener(options, handlers, None, _ignore_outcome)
 
     @property

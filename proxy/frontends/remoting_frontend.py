@@ -196,7 +196,8 @@ class RemotingFrontend:
         with "no message found", since Go clients do not fail their pending pulls when a connection closes. `timeout`
         in seconds.
         """
-        await anyio.sleep(min(_GO_AWAY_SECONDS, timeout / 2))
+        if self.channels:
+            await anyio.sleep(min(_GO_AWAY_SECONDS, timeout / 2))
         paused: set[RemotingChannel] = set()
         ending: set[RemotingChannel] = set()
         with anyio.move_on_after(timeout):

@@ -18,7 +18,7 @@ from tests.cluster.client import Client, unique, wait_until
 _PERIOD = 0.02
 # The longest stall of the good client on a machine without other work, in seconds.
 _MAX_STALL = 1.0
-# The longest time of a request that still is an answer: on a machine with much other work, many times _MAX_STALL.
+# Timeout of a request in seconds. `check` bounds its time without waits for a processor, which may be much longer.
 _TIMEOUT = 60.0
 # Seconds between two looks at the test's own delay.
 _PULSE = 0.01

@@ -27,7 +27,7 @@ from tests.style.prose import Text
 DOCS = ROOT / "docs"
 PAGES = sorted(
     [path for path in DOCS.rglob("*.md") if path.parent.name not in ("reference", "decisions")]
-    + [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"]
+    + [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
 )
 _NAMES = {path: str(path.relative_to(ROOT)) for path in PAGES}
 # Folders of the repository with which a path in inline code begins.

@@ -31,7 +31,8 @@ def connections(tables: Tables) -> list[Finding]:
     for cluster in scan(closes[abnormal], over, _STORM):
         cause = str(cluster.events.groupby("cause")["n"].sum().idxmax())
         found.append(finding(tables, cluster, "connection_storm", cluster.start, {"cause": cause}))
-    over = _exposure(tables, closes, ("network", "address"))
+    # Many clients may have one address, and a client that has a new name each time has no other.
+    over = _exposure(tables, closes, ("network", "address", "client"))
     for cluster in scan(closes[~abnormal & ~closes["cause"].isin(_PLANNED)], over, _CHURN):
         addresses = cluster.events["address"].nunique()
         if cluster.bad >= _EACH * max(addresses, 1):
@@ -42,14 +43,14 @@ def connections(tables: Tables) -> list[Finding]:
 def _exposure(tables: Tables, closes: pd.DataFrame, dimensions: tuple[str, ...]) -> Exposure:
     """Return the number of addresses of each value, in every period from its first request on.
 
-    Of the addresses only those with most ends count by themselves: a long time has very many.
+    Of the addresses and clients only those with most ends count by themselves: a long time has very many.
     """
     made = Exposure(tables.first, tables.periods)
     periods = np.arange(tables.first, tables.first + tables.periods)
     for name in dimensions:
         sizes = closes.groupby(name)["address"].nunique()
-        if name == "address" and len(sizes) > _MOST_ADDRESSES:
-            sizes = sizes[closes.groupby(name)["n"].sum().nlargest(_MOST_ADDRESSES).index]
+        if name in {"address", "client"} and len(sizes) > _MOST:
+            sizes = sizes[closes.groupby(name)["n"].sum().nlargest(_MOST).index]
         if not len(sizes):
             continue
         first = _first(tables, name).reindex(sizes.index).fillna(tables.first).to_numpy()
@@ -57,8 +58,8 @@ def _exposure(tables: Tables, closes: pd.DataFrame, dimensions: tuple[str, ...])
     return made
 
 
-# Addresses that are scanned one by one: 32 MB for a week.
-_MOST_ADDRESSES = 2_000
+# Addresses, or clients, that are scanned one by one: 32 MB for a week.
+_MOST = 2_000
 
 
 def _first(tables: Tables, name: str) -> "pd.Series[float]":

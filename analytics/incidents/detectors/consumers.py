@@ -27,6 +27,20 @@ class _Group:
     taken: Array
     sampled: float
 
+    def caught_up(self) -> int:
+        """Return the first period in which a new group, which began with old messages, keeps up; else 0."""
+        first = _first(self.taken)
+        window = np.ones(_CATCHING_UP)
+        taken, due = (np.convolve(series, window)[_CATCHING_UP - 1 :] for series in (self.taken, self.expected))
+        if first < _HOUR or first == taken.size or taken[first] <= _STEADY[1] * due[first]:
+            return 0
+        steady = (taken > _STEADY[0] * due) & (taken < _STEADY[1] * due) & (np.arange(taken.size) >= first)
+        return int(np.argmax(steady)) if steady.any() else taken.size
+
+
+# Periods after which a group that takes as many messages as are due keeps up.
+_CATCHING_UP = 6 * _HOUR
+
 
 def consumers(tables: Tables) -> list[Finding]:
     """Return findings consumer_stopped, consumer_lagging, consumer_rewinding and duplicate_deliveries, by group and
@@ -67,6 +81,8 @@ def _groups(tables: Tables) -> Iterator[_Group]:
 
 def _states(tables: Tables, group: _Group, surplus: Array, backlog: Array) -> list[Finding]:
     about, expected, taken, sampled = group.about, group.expected, group.taken, group.sampled
+    new = slice(group.caught_up())
+    expected[new] = surplus[new] = 0.0
     found: list[Finding] = []
     course = Course(taken, expected, STEP, _LEAST)
     stopped = _spans(expected, taken, sampled, _STOPPED, "consumer_stopped", 2)

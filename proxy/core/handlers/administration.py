@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from proxy.core.context import Context
-from proxy.core.forwarding import send
 from proxy.core.handlers import every_broker
 from proxy.core.messaging import Messaging
 from remoting import command as commands
@@ -57,7 +56,7 @@ async def query(core: Messaging, context: Context) -> RemotingCommand:
     """Return the reply of one broker. Raises RemotingError."""
     names = await _brokers(core, context)
     if len(names) == 1:
-        return await _forward(core, context, names[0])
+        return await every_broker.ask(core, context, names[0])
     return await every_broker.ask_one(core, context, names)
 
 
@@ -73,14 +72,8 @@ async def merge(core: Messaging, context: Context) -> RemotingCommand:
 
 async def _ask_all(core: Messaging, context: Context, names: Sequence[str]) -> Sequence[RemotingCommand]:
     if len(names) == 1:
-        return (await _forward(core, context, names[0]),)
+        return (await every_broker.ask(core, context, names[0]),)
     return await every_broker.ask_all(core, context, names)
-
-
-async def _forward(core: Messaging, context: Context, broker: str) -> RemotingCommand:
-    """Forward the request to its only broker, as requests of clients are forwarded."""
-    reply = send(core, context, broker)
-    return commands.success() if reply is None else await reply
 
 
 def _merged(bodies: list[dict[str, Any]]) -> dict[str, Any]:

@@ -11,7 +11,6 @@ from collections import Counter
 
 _DIGITS = 3
 _HALF_BITS = 10
-_HALF = 1 << _HALF_BITS
 _HIGHEST = 3_600_000_000
 # Cookies of encoding V2 with one-byte words, and of its compressed form.
 _ENCODED, _COMPRESSED = 0x1C849313, 0x1C849314

@@ -137,7 +137,7 @@ async def check_address(diagnosis: Diagnosis, kind: str, text: str, topic: str) 
         return finding("route.wildcard", **subject)
     if address.is_wildcard or address.port == 0:
         return finding("route.wildcard", **subject)
-    if _is_loopback(address) and not all(map(_is_loopback, diagnosis.addresses)):
+    if address.is_local and not all(each.is_local for each in diagnosis.addresses):
         return finding("route.loopback", **subject)
     try:
         resolved = await lookup(address)
@@ -186,7 +186,3 @@ async def _ask_grpc(diagnosis: Diagnosis, address: HostPort, topic: str) -> tupl
 def target_at(diagnosis: Diagnosis, address: HostPort) -> Target:
     """Return a plain target at another address."""
     return replace(diagnosis.plain_target, address=address)
-
-
-def _is_loopback(address: HostPort) -> bool:
-    return address.host == "localhost" or (address.ip is not None and address.ip.is_loopback)

@@ -1,5 +1,7 @@
 """Incidents of versions, replicas, clients, credentials, topics, quotas, keys and connections."""
 
+from dataclasses import replace
+
 from tests.analytics.field.scenario import Span, step
 from tests.analytics.field.stage import Stage, deploy, fault
 
@@ -123,7 +125,15 @@ def resets(stage: Stage) -> None:
 
 def producer_per_request(stage: Stage) -> None:
     start, end = stage.span(60, 240, wide=True)
-    client = stage.world.clients[stage.world.topics[0].producers[0]]
+    clients = stage.world.clients
+    client = clients[stage.world.topics[0].producers[0]]
+    if stage.world.seed % 2:
+        # It is behind the same address as others of its network.
+        network, _, _ = client.address.rpartition(".")
+        clients[:] = [
+            replace(each, address=client.address) if each.address.startswith(f"{network}.") else each
+            for each in clients
+        ]
     stage.scenario.churn.append(Span(client.number, start, end, 2.5))
     stage.plant(
         ["connection_churn", "connection_storm"],

@@ -1,0 +1,63 @@
+"""Groups that stop, lag or rewind, and those that only seem to: resting by day, or new."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analytics.incidents.detectors.consumers import consumers
+from analytics.incidents.statistics import Array
+from analytics.incidents.tables import STEP, Tables
+
+_DAY, _HOUR = 86400 // STEP, 3600 // STEP
+_FIRST = 20_000 * _DAY
+_SENT = 10.0
+
+
+def _kinds(taken: Array) -> list[str]:
+    """Return the kinds of findings of a group. taken: messages by period, of 10 that are due."""
+    periods = np.arange(taken.size) + _FIRST
+    due = pd.DataFrame({"t": periods, "op": "due", "topic": "t", "grp": None, "n": _SENT, "m": _SENT, "rows_": 10.0})
+    received = due.assign(op="receive", grp="g", n=taken, m=taken, rows_=taken)
+    totals = pd.DataFrame({"t": periods, "dimension": "topic", "value": "t", "n": _SENT})
+    empty = pd.DataFrame()
+    flows = pd.concat([due, received[taken > 0]])
+    return [each.kind for each in consumers(Tables(totals, empty, flows, empty, empty, empty, empty, empty))]
+
+
+def _steady(days: int = 4) -> Array:
+    return np.full(days * _DAY, _SENT)
+
+
+def test_a_group_that_takes_what_is_due_has_no_finding() -> None:
+    assert _kinds(_steady()) == []
+
+
+@pytest.mark.parametrize(
+    ("share", "kind"), [(0.0, "consumer_stopped"), (0.5, "consumer_lagging"), (4.0, "consumer_rewinding")]
+)
+def test_a_group_in_trouble_for_hours_is_found(share: float, kind: str) -> None:
+    taken = _steady()
+    taken[2 * _DAY : 2 * _DAY + 5 * _HOUR] *= share
+    assert _kinds(taken) == [kind]
+
+
+def test_a_group_that_rests_every_night_has_no_finding() -> None:
+    days = _steady().reshape(-1, _DAY)
+    days[:, : 6 * _HOUR] = 0.0
+    # What waited is taken in the morning.
+    days[:, 6 * _HOUR : 12 * _HOUR] *= 2
+    assert _kinds(days.ravel()) == []
+
+
+def test_a_new_group_that_begins_with_the_oldest_message_has_no_finding() -> None:
+    taken = _steady()
+    taken[: 2 * _DAY] = 0.0
+    taken[2 * _DAY : 2 * _DAY + 8 * _HOUR] = 5 * _SENT
+    assert _kinds(taken) == []
+
+
+def test_a_new_group_that_stops_is_found() -> None:
+    taken = _steady()
+    taken[: 2 * _DAY] = 0.0
+    taken[3 * _DAY :] = 0.0
+    assert _kinds(taken) == ["consumer_stopped"]
