@@ -16,7 +16,8 @@ import anyio
 
 from proxy.tools import extensions
 from proxy.tools.cert import arguments as cert
-from proxy.tools.cli.parser import COMMAND_NAMES, COMMAND_PARSER, add_commands, command_first
+from proxy.tools.cli.command_parser import COMMAND_PARSER, command_first
+from proxy.tools.cli.parser import COMMAND_NAMES, add_commands
 from proxy.tools.doctor import arguments as doctor
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -54,7 +54,7 @@ from proxy.embedded.backend import EmbeddedBackend
 from proxy.frontends import http_health
 from proxy.frontends.certificates import Certificates
 from proxy.frontends.grpc_frontend import GrpcFrontend
-from proxy.frontends.listeners import Listeners, broker_listener
+from proxy.frontends.listeners import Listeners, broker_listener, broker_listening
 from proxy.frontends.remoting_frontend import RemotingFrontend
 from proxy.frontends.revocation import Revocation
 from proxy.observability import metrics as prometheus
@@ -372,7 +372,9 @@ class App:
         if self._node is not None and self._node.workers is not None:
             await stack.enter_async_context(self._node.workers.serving())
         if self._broker_listener is not None:
-            await stack.enter_async_context(self._broker_listening(self._broker_listener))
+            await stack.enter_async_context(
+                broker_listening(self._broker_listener, self.remoting.close_broker_channels)
+            )
         if self.admin_grpc is not None:
             await self.admin_grpc.open()
         self.admin.open()
@@ -380,18 +382,6 @@ class App:
         self.core.listener_routes = await self._listeners.open()
         if self.settings.shared:
             self._heartbeat_sync = self._new_heartbeat_sync()
-
-    @contextlib.asynccontextmanager
-    async def _broker_listening(self, listener: Listener) -> AsyncIterator[None]:
-        """Listen for connections to the embedded broker inside the context, and close them at its end."""
-        with naming(f"embedded.listen: {listener.options.address}"):
-            await listener.start()
-        _log.info("the embedded broker listens on %s", ", ".join(map(str, listener.addresses)))
-        try:
-            yield
-        finally:
-            await listener.abort()
-            await self.remoting.close_broker_channels()
 
     def _new_heartbeat_sync(self) -> HeartbeatSync:
         # The official proxies' ids consist of host, remoting port and gRPC port; here both ports are the same.

@@ -5,7 +5,8 @@ import logging
 import os
 import socket
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from protocol_negotiation.tls_files import ContextSource
 from proxy.core.advertised_listeners import AdvertisedListener, ListenerRoutes
 from proxy.settings.listen import ListenSettings
 from proxy.settings.model import Settings
+from proxy.settings.naming import naming
 
 _log = logging.getLogger("gantry")
 
@@ -138,6 +140,19 @@ def broker_listener(
     # Only one process has the broker.
     options = replace(_options(item, settings, with_tls=tls is not None), reuse_port=False)
     return Listener(options, handlers, tls, on_outcome, rejectors)
+
+
+@asynccontextmanager
+async def broker_listening(listener: Listener, close_channels: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+    """Listen for connections to the embedded broker inside the context, and close them at its end."""
+    with naming(f"embedded.listen: {listener.options.address}"):
+        await listener.start()
+    _log.info("the embedded broker listens on %s", ", ".join(map(str, listener.addresses)))
+    try:
+        yield
+    finally:
+        await listener.abort()
+        await close_channels()
 
 
 def _options(item: ListenSettings, settings: Settings, *, with_tls: bool) -> ListenerOptions:

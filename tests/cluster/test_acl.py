@@ -40,8 +40,7 @@ from tests.cluster.coverage import covers
 from tests.cluster.grpc.consumer import Consumer, codes
 from tests.cluster.grpc.replica import RENEWAL, Product
 from tests.cluster.reports import figure
-from tests.cluster.servers import HOST, PEERS, Cluster, Failed, Gantry, eventually, serving, started
-from tests.ports import free_port
+from tests.cluster.servers import PEERS, Cluster, Failed, Gantry, eventually, serving, started
 from tests.proxy.tools.cli.access_walk import walk
 from tests.proxy.tools.cli.shell import Done, Shell
 
@@ -490,50 +489,3 @@ async def test_users_are_managed_by_super_users_only(managing: Gantry) -> None:
             for code in (RequestCode.AUTH_LIST_USER, RequestCode.AUTH_LIST_ACL, RequestCode.AUTH_DELETE_USER):
                 reply = await client.ask(code, {"username": "alice"})
                 assert reply.code == ResponseCode.NO_PERMISSION, described(reply)
-
-
-# The embedded broker.
-
-
-async def test_mqadmin_manages_the_users_of_the_embedded_broker(tmp_path: Path) -> None:
-    port = free_port()
-    config = f"""
-        [embedded]
-        directory = "{tmp_path / "store"}"
-        listen = "{HOST}:{port}"
-        super_user = "{ADMIN.access_key}"
-        super_secret = "{ADMIN.secret_key}"
-
-        [auth]
-        brokers = true
-    """
-    with Gantry(tmp_path, "", config) as gantry:
-        adopt = ("adopt", str(gantry.port), "--pid", str(gantry.pid), "--admin", ADMIN.access_key, ADMIN.secret_key)
-        kit = tmp_path / "kit"
-        await anyio.run_process([sys.executable, str(PEERS), *adopt, "--dir", str(kit)])
-        embedded = Cluster(kit).adopt()
-
-        async def mqadmin(*words: str) -> str:
-            return await anyio.to_thread.run_sync(embedded.admin, *words)
-
-        await mqadmin("createUser", "-c", "DefaultCluster", "-u", "alice", "-p", ALICE.secret_key)
-        await mqadmin(
-            *("createAcl", "-c", "DefaultCluster", "-s", "User:alice", "-r", "Topic:orders", "-a", "Pub,Sub"),
-            *("-d", "Allow"),
-        )
-        async with Client(f"{HOST}:{port}", credentials=ADMIN) as admin, _client(gantry) as alice:
-            await create_topic(admin.address, "orders", credentials=ADMIN, exact=True)
-
-            async def permitted() -> bool:
-                fields = v2(alice.named(send_fields("orders")))
-                return (await alice.ask(RequestCode.SEND_MESSAGE_V2, fields, b"x")).code == ResponseCode.SUCCESS
-
-            await wait_until(permitted, "the permission")
-            for denied in (
-                await alice.ask(RequestCode.SEND_MESSAGE_V2, v2(alice.named(send_fields("bills"))), b"x"),
-                await alice.ask(RequestCode.GET_ALL_TOPIC_CONFIG),
-            ):
-                assert denied.code == ResponseCode.NO_PERMISSION, described(denied)
-        async with Client(f"{HOST}:{port}", credentials=ALICE) as direct:
-            for code in (RequestCode.AUTH_LIST_USER, RequestCode.AUTH_LIST_ACL):
-                assert (await direct.ask(code)).code == ResponseCode.NO_PERMISSION

@@ -13,7 +13,7 @@ import pytest
 import trustme
 
 from proxy.core.build import build_kind
-from proxy.tools.cli.parser import command_first
+from proxy.tools.cli.command_parser import command_first
 from tests.cluster.servers import HOST, ROOT, Gantry
 from tests.ports import free_port
 from tests.proxy.tools.cli.shell import LIMIT, Shell, embedded, environment
