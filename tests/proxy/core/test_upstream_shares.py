@@ -6,11 +6,14 @@ from functools import partial
 
 import pytest
 
+from protocol_negotiation.fair_turns import FairTurns
 from protocol_negotiation.peer import HostPort
 from proxy.core import upstream_shares
 from proxy.core.handlers.tools import query_client
 from proxy.core.messaging import Reply
 from proxy.core.upstream_shares import UpstreamShares
+from proxy.observability.metrics import core_gauges
+from proxy.observability.metrics.registry import Metrics
 from proxy.operations import operator_channel
 from remoting import command as commands
 from remoting.codes import RequestCode
@@ -21,6 +24,7 @@ from remoting.routes import TopicRoute
 from remoting.tasks import spawn
 from tests.proxy.fakes import Clock, FakeBackend, FakeChannel, Stage, peer, settle, stage
 from tests.proxy.messages import complete, request
+from tests.proxy.observability.metrics.samples import samples_of
 
 pytestmark = pytest.mark.anyio
 
@@ -89,6 +93,10 @@ async def test_requests_of_a_source_over_its_window_wait_while_others_use_the_br
     assert sent(on) == 1 + _WINDOW
     assert on.core.shares is not None
     assert (on.core.shares.waiting, on.core.shares.waited) == (20 - _WINDOW, 20 - _WINDOW)
+    metrics = Metrics()
+    core_gauges.register(metrics, on.core, FairTurns(asyncio.get_running_loop()))
+    for name in ("gantry_upstream_requests_waiting", "gantry_upstream_requests_waited_total"):
+        assert samples_of(metrics, name) == {(): 20 - _WINDOW}
     send(on, good)
     assert sent(on) == 2 + _WINDOW, "another source does not wait"
     for _ in range(20):
