@@ -5,8 +5,8 @@ import numpy as np
 from analytics.incidents.statistics import Array
 from analytics.incidents.tables import STEP
 
-# A batch: more than so many times the median around it, and so many rows more, for three quarters of an hour at most.
-_TIMES, _ROWS, _LONGEST = 3.0, 10.0, 2700 // STEP
+# A batch: more than so many times the median around it, and so many rows more, for half an hour at most.
+_TIMES, _ROWS, _LONGEST = 3.0, 10.0, 1800 // STEP
 # Periods over which the median is taken: two hours.
 _AROUND = 2 * 3600 // STEP + 1
 # A batch recurs if so many others have this share of its size at least.

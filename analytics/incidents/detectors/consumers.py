@@ -30,16 +30,24 @@ class _Group:
     def caught_up(self) -> int:
         """Return the first period in which a new group, which began with old messages, keeps up; else 0."""
         first = _first(self.taken)
-        window = np.ones(_CATCHING_UP)
-        taken, due = (np.convolve(series, window)[_CATCHING_UP - 1 :] for series in (self.taken, self.expected))
-        if first < _HOUR or first == taken.size or taken[first] <= _STEADY[1] * due[first]:
+        if first < _HOUR or first == self.taken.size:
             return 0
-        steady = (taken > _STEADY[0] * due) & (taken < _STEADY[1] * due) & (np.arange(taken.size) >= first)
-        return int(np.argmax(steady)) if steady.any() else taken.size
+        taken, due = (_following(series, _HOUR) for series in (self.taken, self.expected))
+        many, usual, misfit = (_following(series, _CATCHING_UP) for series in (taken, due, np.abs(taken - due)))
+        if many[first] <= _STEADY[1] * usual[first]:
+            return 0
+        steady = (misfit <= _MISFIT * usual) & (np.arange(taken.size) >= first)
+        # The window may begin with the last of the old messages.
+        return int(np.argmax(steady)) + 2 * _HOUR if steady.any() else taken.size
 
 
-# Periods after which a group that takes as many messages as are due keeps up.
-_CATCHING_UP = 6 * _HOUR
+def _following(series: Array, periods: int) -> Array:
+    """Return the sum of so many periods from each one on."""
+    return np.convolve(series, np.ones(periods))[periods - 1 :]
+
+
+# Periods in which a group keeps up, and the highest difference to the due messages of an hour, as a share.
+_CATCHING_UP, _MISFIT = 6 * _HOUR, 0.3
 
 
 def consumers(tables: Tables) -> list[Finding]:
