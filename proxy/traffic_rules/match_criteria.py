@@ -1,14 +1,24 @@
 """Match criteria of traffic rules, and the sets of request codes that they select from."""
 
+from collections.abc import Mapping
+from enum import IntEnum
 from ipaddress import IPv4Network, IPv6Network
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from proxy.embedded.broker.codes import ToolCode
+from proxy.embedded.requests import BROKER_REQUESTS
 from remoting.codes import RequestCode
-from remoting.requests import REQUESTS, Action, Direction
+from remoting.requests import REQUESTS, Action, Direction, RequestSpec
 
 Network = IPv4Network | IPv6Network
+
+# Rows of the requests that clients and tools send. The embedded broker serves more of them than a cluster does.
+SELECTABLE: Mapping[int, RequestSpec] = {
+    code: row for code, row in BROKER_REQUESTS.items() if row.direction is not Direction.BROKER
+}
+_CODES = {row.name: row.code for row in SELECTABLE.values()}
 
 # Requests that carry messages to brokers.
 SENDS = frozenset(
@@ -55,10 +65,9 @@ def _request_code(value: object) -> object:
     """Return the request code of a name."""
     if not isinstance(value, str):
         raise ValueError("expected the name of a request code, such as SEND_MESSAGE_V2")
-    code = RequestCode.__members__.get(value)
-    if code is None or code not in REQUESTS or REQUESTS[code].direction is Direction.BROKER:
+    if value not in _CODES:
         raise ValueError(f"clients send no request {value!r}")
-    return code
+    return _CODES[value]
 
 
 Globs = tuple[Annotated[str, Field(min_length=1)], ...]
@@ -88,7 +97,7 @@ class Match(Table):
     actions: tuple[Literal["Pub", "Sub", "Get", "List", "Create", "Update", "Delete", "Any"], ...] = Field(
         (), description="actions of the request table"
     )
-    requests: tuple[Annotated[RequestCode, BeforeValidator(_request_code)], ...] = Field(
+    requests: tuple[Annotated[RequestCode | ToolCode, BeforeValidator(_request_code)], ...] = Field(
         (), description="request codes by name, including those that gRPC calls translate to"
     )
 
@@ -99,16 +108,14 @@ class Match(Table):
         """Return the names of the criteria that are set."""
         return {name for name in type(self).model_fields if getattr(self, name)}
 
-    def codes(self, default: frozenset[RequestCode]) -> frozenset[RequestCode]:
+    def codes(self, default: frozenset[IntEnum]) -> frozenset[IntEnum]:
         """Return the request codes of `requests`, else those of `actions`, else `default`."""
         if self.requests:
             return frozenset(self.requests)
         if not self.actions:
             return default
         return frozenset(
-            RequestCode(spec.code)
-            for spec in REQUESTS.values()
-            if spec.action.value in self.actions
-            and spec.direction is not Direction.BROKER
-            and spec.code not in _REGISTRATIONS
+            row.code
+            for row in SELECTABLE.values()
+            if row.action.value in self.actions and row.code not in _REGISTRATIONS
         )

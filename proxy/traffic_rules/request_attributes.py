@@ -5,12 +5,13 @@ from collections.abc import Hashable
 from protocol_negotiation.peer import Peer
 from proxy.core.channel import ChannelProtocol
 from proxy.core.context import Context
+from proxy.embedded.broker.codes import ToolCode
 from proxy.traffic_rules import batches
 from remoting import json_names as json_bodies
 from remoting.codes import RequestCode, version_text
 
 # Requests with topics and groups in their bodies, and whether the keys are those of batch acks.
-_BODIES_WITH_NAMES = {
+_BODIES_WITH_NAMES: dict[int, bool] = {
     RequestCode.LOCK_BATCH_MQ: False,
     RequestCode.UNLOCK_BATCH_MQ: False,
     RequestCode.QUERY_ASSIGNMENT: False,
@@ -18,7 +19,12 @@ _BODIES_WITH_NAMES = {
     RequestCode.LITE_SUBSCRIPTION_CTL: False,
     RequestCode.HEART_BEAT: False,
     RequestCode.BATCH_ACK_MESSAGE: True,
+    ToolCode.UPDATE_AND_CREATE_TOPIC_LIST: False,
+    ToolCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: False,
+    ToolCode.SET_MESSAGE_REQUEST_MODE: False,
 }
+# Ext fields with a group beside that of the request's row.
+_MORE_GROUP_FIELDS: dict[int, tuple[str, ...]] = {ToolCode.CLONE_GROUP_OFFSET: ("srcGroup",)}
 
 
 class ConnectionAttributes:
@@ -129,8 +135,13 @@ class RequestAttributes:
     def groups(self) -> tuple[str, ...]:
         if self.code in _BODIES_WITH_NAMES:
             return self._names_in_body()[1]
-        group = self.context.group
-        return () if group is None else (group,)
+        context = self.context
+        group = context.group
+        more = _MORE_GROUP_FIELDS.get(self.code)
+        if more is None:
+            return () if group is None else (group,)
+        names = (group, *(context.fields.get(field) for field in more))
+        return tuple(name for name in names if name)
 
     def _names_in_body(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the topics and groups in the body.
@@ -138,7 +149,7 @@ class RequestAttributes:
         Raises BodyError if the body is unreadable: a broker might read it, and the rules would be bypassed.
         """
         if self._body_names is None:
-            batch_ack = _BODIES_WITH_NAMES[RequestCode(self.code)]
+            batch_ack = _BODIES_WITH_NAMES[self.code]
             self._body_names = json_bodies.collect_names(self.context.command.body, batch_ack)
         return self._body_names
 

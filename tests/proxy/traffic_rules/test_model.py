@@ -1,12 +1,14 @@
 """Request codes of rules."""
 
+from enum import IntEnum
+
 from proxy.traffic_rules.match_criteria import SENDS
 from proxy.traffic_rules.model import Allow, Limit, Maintenance
 from remoting.codes import RequestCode
 
 
 def test_a_rule_applies_to_the_codes_of_its_kind_and_match() -> None:
-    def codes(kind: type[Limit] | type[Allow] | type[Maintenance], **match: object) -> frozenset[RequestCode]:
+    def codes(kind: type[Limit] | type[Allow] | type[Maintenance], **match: object) -> frozenset[IntEnum]:
         values = {"name": "r", "kind": kind.__name__.lower(), "match": match}
         return kind.model_validate(values | ({"requests": 1} if kind is Limit else {})).codes
 
