@@ -5,7 +5,7 @@ from enum import IntEnum
 from ipaddress import IPv4Network, IPv6Network
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from proxy.embedded.broker.codes import ToolCode
 from proxy.embedded.requests import BROKER_REQUESTS
@@ -94,7 +94,7 @@ class Match(Table):
     groups: Globs = Field(
         (), description="groups by their broker-side names, globs; the group of a gRPC producer is its topic"
     )
-    actions: tuple[Literal["Pub", "Sub", "Get", "List", "Create", "Update", "Delete", "Any"], ...] = Field(
+    actions: tuple[Literal["Pub", "Sub", "Get", "Create", "Update", "Delete"], ...] = Field(
         (), description="actions of the request table"
     )
     requests: tuple[Annotated[RequestCode | ToolCode, BeforeValidator(_request_code)], ...] = Field(
@@ -104,18 +104,27 @@ class Match(Table):
     # Criteria that can be checked when a connection opens.
     CONNECTION_KEYS: ClassVar = frozenset({"protocols", "listeners", "server_names", "subjects", "networks"})
 
+    @field_validator("*")
+    @classmethod
+    def _check_values(cls, value: object) -> object:
+        # A key without values would select everything, where its author may expect nothing.
+        if value == ():
+            raise ValueError("the list is empty; a key that is left out fits everything")
+        return value
+
     def given(self) -> set[str]:
         """Return the names of the criteria that are set."""
         return {name for name in type(self).model_fields if getattr(self, name)}
 
     def codes(self, default: frozenset[IntEnum]) -> frozenset[IntEnum]:
-        """Return the request codes of `requests`, else those of `actions`, else `default`."""
+        """Return the request codes that `requests` and `actions` both select; `default` if neither is given."""
         if self.requests:
-            return frozenset(self.requests)
+            return frozenset(code for code in self.requests if self._has_action(code))
         if not self.actions:
             return default
         return frozenset(
-            row.code
-            for row in SELECTABLE.values()
-            if row.action.value in self.actions and row.code not in _REGISTRATIONS
+            row.code for row in SELECTABLE.values() if self._has_action(row.code) and row.code not in _REGISTRATIONS
         )
+
+    def _has_action(self, code: IntEnum) -> bool:
+        return not self.actions or SELECTABLE[code].action.value in self.actions

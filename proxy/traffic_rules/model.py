@@ -61,6 +61,8 @@ class _Rule(Table):
                 f"match.actions, match.requests: rules of this kind apply to {_code_names(self.SUPPORTED)}, "
                 "and none of these matches"
             )
+        if (self.match.actions or self.match.requests) and not self.codes:
+            raise ValueError("match.actions, match.requests: no request fits all of them")
         return self
 
 

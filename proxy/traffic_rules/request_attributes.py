@@ -7,6 +7,7 @@ from proxy.core.channel import ChannelProtocol
 from proxy.core.context import Context
 from proxy.embedded.broker.codes import ToolCode
 from proxy.traffic_rules import batches
+from proxy.traffic_rules.group_fields import MORE_GROUP_FIELDS
 from remoting import json_names as json_bodies
 from remoting.codes import RequestCode, version_text
 
@@ -19,12 +20,11 @@ _BODIES_WITH_NAMES: dict[int, bool] = {
     RequestCode.LITE_SUBSCRIPTION_CTL: False,
     RequestCode.HEART_BEAT: False,
     RequestCode.BATCH_ACK_MESSAGE: True,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: False,
     ToolCode.UPDATE_AND_CREATE_TOPIC_LIST: False,
     ToolCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: False,
     ToolCode.SET_MESSAGE_REQUEST_MODE: False,
 }
-# Ext fields with a group beside that of the request's row.
-_MORE_GROUP_FIELDS: dict[int, tuple[str, ...]] = {ToolCode.CLONE_GROUP_OFFSET: ("srcGroup",)}
 
 
 class ConnectionAttributes:
@@ -137,7 +137,7 @@ class RequestAttributes:
             return self._names_in_body()[1]
         context = self.context
         group = context.group
-        more = _MORE_GROUP_FIELDS.get(self.code)
+        more = MORE_GROUP_FIELDS.get(self.code)
         if more is None:
             return () if group is None else (group,)
         names = (group, *(context.fields.get(field) for field in more))

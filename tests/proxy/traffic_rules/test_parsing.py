@@ -48,6 +48,18 @@ def _rule(**keys: str) -> str:
         (_rule(kind='"deny"', **{"match.networks": '["10.0.0.1/8"]'}), "rule 'r', match.networks.0"),
         (_rule(kind='"deny"', **{"match.requests": '["SEND"]'}), "match.requests.0: clients send no request 'SEND'"),
         (_rule(kind='"deny"', **{"match.requests": '["CHECK_TRANSACTION_STATE"]'}), "clients send no request"),
+        (_rule(kind='"allow"', **{"match.networks": "[]"}), "rule 'r', match.networks: the list is empty"),
+        (_rule(kind='"connections"', most="1", **{"match.listeners": "[]"}), "rule 'r', match.listeners: the list is"),
+        (_rule(kind='"deny"', **{"match.actions": '["Any"]'}), "rule 'r', match.actions.0: Input should be 'Pub'"),
+        (_rule(kind='"deny"', **{"match.actions": '["Pub", "List"]'}), "rule 'r', match.actions.1: Input should be"),
+        (
+            _rule(kind='"deny"', **{"match.actions": '["Sub"]', "match.requests": '["SEND_MESSAGE_V2"]'}),
+            "rule 'r': match.actions, match.requests: no request fits all of them",
+        ),
+        (
+            _rule(kind='"limit"', requests="1", **{"match.actions": '["Sub"]', "match.requests": '["SEND_MESSAGE"]'}),
+            "rule 'r': match.actions, match.requests: no request fits all of them",
+        ),
         (_rule(kind='"deny"', **{"match.version_from": '"five"'}), "rule 'r', match.version_from: String should match"),
         (_rule(kind='"limit"'), "rule 'r': messages, bytes, requests: at least one is required"),
         (_rule(kind='"limit"', messages="0"), "rule 'r', messages: Input should be greater than 0"),

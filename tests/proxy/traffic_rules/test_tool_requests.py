@@ -1,4 +1,4 @@
-"""Rules on requests of operators' tools, including those that only the embedded broker serves."""
+"""Rules on requests whose codes or names are not all in the request table."""
 
 from pathlib import Path
 
@@ -42,6 +42,7 @@ async def test_a_rule_may_name_such_a_request(tmp_path: Path) -> None:
 
 
 _GROUPS = orjson.dumps({"groupConfigList": [{"groupName": "open"}, {"groupName": "payroll"}]})
+_GROUP = orjson.dumps({"groupName": "payroll"})
 _MODE = orjson.dumps({"topic": "salaries", "consumerGroup": "payroll", "mode": "POP", "popShareQueueNum": 0})
 
 
@@ -55,9 +56,19 @@ _MODE = orjson.dumps({"topic": "salaries", "consumerGroup": "payroll", "mode": "
         (ToolCode.CLONE_GROUP_OFFSET, {"srcGroup": "payroll", "destGroup": "g", "topic": "salaries"}, b"", True, True),
         (ToolCode.CLONE_GROUP_OFFSET, {"srcGroup": "g", "destGroup": "payroll", "topic": "open"}, b"", False, True),
         (ToolCode.QUERY_SUBSCRIPTION_BY_CONSUMER, {"topic": "salaries", "group": "g"}, b"", True, False),
+        (RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, _GROUP, False, True),
+        (RequestCode.UNREGISTER_CLIENT, {"clientID": "c", "consumerGroup": "payroll"}, b"", False, True),
+        (RequestCode.UNREGISTER_CLIENT, {"clientID": "c", "producerGroup": "payroll"}, b"", False, True),
+        (
+            RequestCode.UNREGISTER_CLIENT,
+            {"clientID": "c", "producerGroup": "", "consumerGroup": "g"},
+            b"",
+            False,
+            False,
+        ),
     ],
 )
-async def test_names_in_such_requests_are_matched(
+async def test_names_in_bodies_and_further_fields_are_matched(
     tmp_path: Path,
     criterion: str,
     code: ToolCode | RequestCode,
@@ -66,7 +77,7 @@ async def test_names_in_such_requests_are_matched(
     has_topic: bool,
     has_group: bool,
 ) -> None:
-    rules = _deny(f'match.actions = ["Get", "Create", "Update"]\n{criterion}')
+    rules = _deny(f'match.requests = ["{code.name}"]\n{criterion}')
     async with run_replica(tmp_path, rules) as replica, replica.remoting() as client:
         denied = (await client.ask(code, fields, body)).code == ResponseCode.NO_PERMISSION
         assert denied == (has_topic if "topics" in criterion else has_group)
