@@ -155,7 +155,8 @@ class RequestAttributes:
 
     @property
     def connection(self) -> Hashable:
-        return self.context.channel.session.number
+        # Not the session's number: a gRPC client has one session, and several clients may share a connection.
+        return self.context.channel.peer.number
 
     @property
     def messages(self) -> int:
