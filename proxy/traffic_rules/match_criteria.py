@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from enum import IntEnum
-from ipaddress import IPv4Network, IPv6Network
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
@@ -70,6 +70,19 @@ def _request_code(value: object) -> object:
     return _CODES[value]
 
 
+def _network(value: object) -> object:
+    """Return the network of a text. One error names the mistake, not one for each version of IP."""
+    if not isinstance(value, str):
+        raise ValueError("expected a network as text, such as 10.0.0.0/8")
+    try:
+        network = ip_network(value, strict=False)
+    except ValueError:
+        raise ValueError(f"{value!r} is not an IP address or network, such as 10.0.0.0/8 or fd00::/8") from None
+    if ip_address(value.partition("/")[0]) != network.network_address:
+        raise ValueError(f"{value!r} has host bits set; the network is {network}")
+    return network
+
+
 Globs = tuple[Annotated[str, Field(min_length=1)], ...]
 
 
@@ -80,7 +93,9 @@ class Match(Table):
     listeners: Globs = Field((), description="listener names, globs")
     server_names: Globs = Field((), description="server names that TLS clients requested (SNI), globs")
     subjects: Globs = Field((), description="distinguished names of client certificates (RFC 4514), globs")
-    networks: tuple[Network, ...] = Field((), description="client networks, such as 10.0.0.0/8")
+    networks: tuple[Annotated[Network, BeforeValidator(_network)], ...] = Field(
+        (), description="client networks, such as 10.0.0.0/8"
+    )
     clients: Globs = Field((), description="client ids, globs; remoting clients send theirs with the first heartbeat")
     users: Globs = Field((), description="authenticated users, globs; no user while authentication is off")
     languages: Globs = Field((), description="client languages, such as JAVA, globs that ignore case")
