@@ -284,6 +284,24 @@ async def test_error_texts_do_not_contain_the_namespace(replica: Replica) -> Non
         assert "acme" not in response.status.message
 
 
+async def test_error_texts_have_the_clients_aliases(replica: Replica) -> None:
+    async with replica.remoting(OLD) as old, replica.remoting(UMBRELLA) as umbrella:
+        for client in (old, umbrella):
+            fields = client.named(send_fields("bookings")) | {"queueId": 9}
+            reply = await client.ask(RequestCode.SEND_MESSAGE_V2, v2(fields), b"x")
+            assert (reply.remark or "").startswith("topic bookings has 1 queues"), reply.remark
+    await replica.apply(RULES + '[[rule]]\nname = "no-orders"\nkind = "deny"\nmatch.topics = ["orders"]\n')
+    async with replica.grpc("bookings", "g", OLD) as grpc_client:
+        refused = await grpc_send(grpc_client, b"x")
+        assert refused.status.message == "topic bookings is not permitted (rule no-orders)"
+        # The brokers' name is not that of another topic for this client.
+        hidden = await grpc_send(grpc_client, b"x", topic="orders")
+        assert (hidden.status.code, hidden.status.message) == (
+            Code.FORBIDDEN,
+            "the topic is named bookings for this client",
+        )
+
+
 @pytest.mark.parametrize(("number", "topic"), [(ACME, "orders"), (UMBRELLA, "bookings"), (OLD, "bookings")])
 async def test_grpc_clients_see_only_their_own_names(replica: Replica, number: int, topic: str) -> None:
     async with replica.grpc(topic, "g", number) as client:
