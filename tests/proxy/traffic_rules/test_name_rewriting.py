@@ -237,6 +237,18 @@ async def test_pushed_requests_and_their_replies_are_rewritten(replica: Replica)
         assert running_info["statusTable"].keys() == {"orders"}
 
 
+async def test_a_message_to_consume_directly_has_the_clients_names(replica: Replica) -> None:
+    async with replica.remoting(OLD) as client, replica.remoting() as operator:
+        client.answers[RequestCode.CONSUME_MESSAGE_DIRECTLY] = lambda _: commands.success(body=b"{}")
+        await client.heartbeat(consumers={"g": ["bookings"]})
+        sent = ok(await send(client, "bookings"))
+        fields = {"consumerGroup": "g", "clientId": client.client_id, "msgId": sent.fields["msgId"]}
+        for tool, topic in ((operator, "orders"), (client, "bookings")):
+            await tool.get(RequestCode.CONSUME_MESSAGE_DIRECTLY, {**fields, "topic": topic, "brokerName": "broker-a"})
+            push = await client.push(RequestCode.CONSUME_MESSAGE_DIRECTLY)
+            assert (push.fields["topic"], messages.decode_message(push.body).topic) == ("bookings", "bookings")
+
+
 async def test_requests_that_cannot_be_rewritten_are_rejected(replica: Replica) -> None:
     async with replica.remoting(ACME) as acme, replica.remoting(OLD) as old:
         fields = v2(acme.named(send_fields("orders")))
