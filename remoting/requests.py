@@ -398,7 +398,7 @@ _ROWS = (
         rip55=False,
     ),
     _CLIENT_TOOL,
-    replace(_CLIENT_TOOL, code=_C.CONSUME_MESSAGE_DIRECTLY, action=Action.UPDATE, rip55=True),
+    replace(_CLIENT_TOOL, code=_C.CONSUME_MESSAGE_DIRECTLY, action=Action.UPDATE, topic="topic", rip55=True),
 )
 
 _INTERNAL_ROWS = (

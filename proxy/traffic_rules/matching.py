@@ -21,7 +21,7 @@ class Attributes(Protocol):
         address: client address without the port.
         server_name: the SNI of a TLS client.
         certificate: distinguished name of the client certificate.
-        connection: identity of the connection.
+        connection: number of the connection.
         messages, size: number of messages in a send and their bytes; of a receive, not known before its reply.
     """
 

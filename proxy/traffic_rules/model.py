@@ -4,14 +4,15 @@
 """
 
 from collections.abc import Iterable
+from enum import IntEnum
 from fnmatch import fnmatchcase
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from proxy.traffic_rules.match_criteria import DATA_REQUESTS, MIRRORED_SENDS, RECEIVES, SENDS, Match, Table
-from remoting.codes import RequestCode, ResponseCode
-from remoting.requests import REQUESTS, Action
+from proxy.traffic_rules.match_criteria import DATA_REQUESTS, MIRRORED_SENDS, RECEIVES, SELECTABLE, SENDS, Match, Table
+from remoting.codes import ResponseCode
+from remoting.requests import Action
 
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 # RocketMQ's TopicValidator.
@@ -33,7 +34,7 @@ def _response_code(value: object) -> object:
     return value
 
 
-def _code_names(codes: Iterable[RequestCode]) -> str:
+def _code_names(codes: Iterable[IntEnum]) -> str:
     return ", ".join(sorted(code.name for code in codes))
 
 
@@ -43,12 +44,12 @@ class _Rule(Table):
     match: Match = Field(Match(), description="criteria for requests or connections; default: all")
 
     # Request codes of a rule whose match names neither actions nor requests.
-    DEFAULT: ClassVar[frozenset[RequestCode]] = frozenset()
+    DEFAULT: ClassVar[frozenset[IntEnum]] = frozenset()
     # Request codes that the kind supports; None: all.
-    SUPPORTED: ClassVar[frozenset[RequestCode] | None] = None
+    SUPPORTED: ClassVar[frozenset[IntEnum] | None] = None
 
     @property
-    def codes(self) -> frozenset[RequestCode]:
+    def codes(self) -> frozenset[IntEnum]:
         """Request codes that the rule applies to."""
         codes = self.match.codes(self.DEFAULT)
         return codes if self.SUPPORTED is None else codes & self.SUPPORTED
@@ -60,6 +61,8 @@ class _Rule(Table):
                 f"match.actions, match.requests: rules of this kind apply to {_code_names(self.SUPPORTED)}, "
                 "and none of these matches"
             )
+        if (self.match.actions or self.match.requests) and not self.codes:
+            raise ValueError("match.actions, match.requests: no request fits all of them")
         return self
 
 
@@ -113,7 +116,7 @@ class Limit(_Rule):
     DEFAULT = SENDS | RECEIVES
 
     @property
-    def codes(self) -> frozenset[RequestCode]:
+    def codes(self) -> frozenset[IntEnum]:
         """Request codes that the rule applies to.
 
         The actions Pub and Sub stand for sends and receives only: a consumer whose acknowledgements are rejected would
@@ -123,7 +126,7 @@ class Limit(_Rule):
         if self.match.requests:
             return codes
         return frozenset(
-            code for code in codes if code in self.DEFAULT or REQUESTS[code].action not in (Action.PUB, Action.SUB)
+            code for code in codes if code in self.DEFAULT or SELECTABLE[code].action not in (Action.PUB, Action.SUB)
         )
 
     @model_validator(mode="after")

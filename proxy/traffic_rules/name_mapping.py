@@ -5,6 +5,7 @@ RocketMQ's own clients do (NamespaceUtil). Unlike there, a name that already beg
 again: the mapping is one-to-one, and clients cannot address names outside their namespace.
 """
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,6 +20,8 @@ _SEPARATOR, _OLD_SEPARATOR = "+", "_"
 _SHARED_TOPICS = frozenset({DEFAULT_TOPIC, "RMQ_SYS_TRACE_TOPIC"})
 _SHARED_SUFFIX = "_REPLY_TOPIC"
 _SHARED_GROUPS = frozenset({INNER_PRODUCER})
+# Characters of topics (RocketMQ's TopicValidator), as a set of a regular expression.
+_NAME_CHARACTERS = r"%|a-zA-Z0-9_\-"
 
 
 class ForeignName(Exception):
@@ -69,7 +72,8 @@ class NameMapping:
         real = self._broker_names.get(name)
         if real is None:
             if name in self._client_names:
-                raise NotPermitted(f"topic {name} is named {self._client_names[name]} for this client")
+                # Without the brokers' name, which `client_text` would replace.
+                raise NotPermitted(f"the topic is named {self._client_names[name]} for this client")
             real = name
         return self.prefix + real
 
@@ -102,8 +106,19 @@ class NameMapping:
         return name if not name or name in _SHARED_GROUPS else self._without_prefix(name)
 
     def client_text(self, text: str) -> str:
-        """Return a remark or error text without the namespace."""
-        return text.replace(self.prefix, "") if self.prefix else text
+        """Return a remark or error text without the namespace, and with the aliases of topics."""
+        if self.prefix:
+            text = text.replace(self.prefix, "")
+        return self._real_names.sub(self._alias, text) if self.aliases else text
+
+    @cached_property
+    def _real_names(self) -> re.Pattern[str]:
+        """The brokers' names of topics with aliases, as whole words of a text that are no names of groups."""
+        names = "|".join(map(re.escape, self._client_names))
+        return re.compile(rf"(?<![{_NAME_CHARACTERS}])(?<!group )(?:{names})(?![{_NAME_CHARACTERS}])")
+
+    def _alias(self, name: re.Match[str]) -> str:
+        return self._client_names[name[0]]
 
     def _without_prefix(self, name: str) -> str:
         if not name.startswith(self.prefix):

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from proxy.core.channel import Channel
 from proxy.core.messaging import Reply
 from proxy.traffic_rules.batches import is_batch
+from proxy.traffic_rules.group_fields import MORE_GROUP_FIELDS
 from proxy.traffic_rules.name_mapping import ForeignName, NameMapping, is_shared
 from remoting import json_names as json_bodies
 from remoting import messages, properties
@@ -101,8 +102,6 @@ PUSH_BODY_FORMATS: dict[int, BodyFormats] = {
     _C.GET_CONSUMER_RUNNING_INFO: BodyFormats(reply=BodyFormat.JSON),
     _C.CONSUME_MESSAGE_DIRECTLY: BodyFormats(request=BodyFormat.STORED),
 }
-# Ext fields with a group that are not in the request table.
-_EXTRA_GROUP_FIELDS: dict[int, tuple[str, ...]] = {_C.UNREGISTER_CLIENT: ("producerGroup", "consumerGroup")}
 # Properties of a message that hold names.
 _TOPIC_PROPERTIES = (properties.RETRY_TOPIC, properties.REAL_TOPIC, properties.DLQ_ORIGIN_TOPIC)
 _GROUP_PROPERTIES = (properties.PRODUCER_GROUP, properties.ORIGIN_GROUP)
@@ -160,7 +159,7 @@ class NameRewriting:
             for name in SIGNATURE_FIELDS:
                 fields.pop(name, None)
         group = fields.get(spec.group) if spec.group is not None else None
-        for name in filter(None, (spec.group, *_EXTRA_GROUP_FIELDS.get(command.code, ()))):
+        for name in filter(None, (spec.group, *MORE_GROUP_FIELDS.get(command.code, ()))):
             if name in fields:
                 fields[name] = names.broker_group(fields[name])
         topic = fields.get(spec.topic) if spec.topic is not None else None

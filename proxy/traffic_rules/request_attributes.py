@@ -5,12 +5,14 @@ from collections.abc import Hashable
 from protocol_negotiation.peer import Peer
 from proxy.core.channel import ChannelProtocol
 from proxy.core.context import Context
+from proxy.embedded.broker.codes import ToolCode
 from proxy.traffic_rules import batches
+from proxy.traffic_rules.group_fields import MORE_GROUP_FIELDS
 from remoting import json_names as json_bodies
 from remoting.codes import RequestCode, version_text
 
 # Requests with topics and groups in their bodies, and whether the keys are those of batch acks.
-_BODIES_WITH_NAMES = {
+_BODIES_WITH_NAMES: dict[int, bool] = {
     RequestCode.LOCK_BATCH_MQ: False,
     RequestCode.UNLOCK_BATCH_MQ: False,
     RequestCode.QUERY_ASSIGNMENT: False,
@@ -18,6 +20,10 @@ _BODIES_WITH_NAMES = {
     RequestCode.LITE_SUBSCRIPTION_CTL: False,
     RequestCode.HEART_BEAT: False,
     RequestCode.BATCH_ACK_MESSAGE: True,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: False,
+    ToolCode.UPDATE_AND_CREATE_TOPIC_LIST: False,
+    ToolCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: False,
+    ToolCode.SET_MESSAGE_REQUEST_MODE: False,
 }
 
 
@@ -129,8 +135,13 @@ class RequestAttributes:
     def groups(self) -> tuple[str, ...]:
         if self.code in _BODIES_WITH_NAMES:
             return self._names_in_body()[1]
-        group = self.context.group
-        return () if group is None else (group,)
+        context = self.context
+        group = context.group
+        more = MORE_GROUP_FIELDS.get(self.code)
+        if more is None:
+            return () if group is None else (group,)
+        names = (group, *(context.fields.get(field) for field in more))
+        return tuple(name for name in names if name)
 
     def _names_in_body(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the topics and groups in the body.
@@ -138,13 +149,14 @@ class RequestAttributes:
         Raises BodyError if the body is unreadable: a broker might read it, and the rules would be bypassed.
         """
         if self._body_names is None:
-            batch_ack = _BODIES_WITH_NAMES[RequestCode(self.code)]
+            batch_ack = _BODIES_WITH_NAMES[self.code]
             self._body_names = json_bodies.collect_names(self.context.command.body, batch_ack)
         return self._body_names
 
     @property
     def connection(self) -> Hashable:
-        return self.context.channel.session.number
+        # Not the session's number: a gRPC client has one session, and several clients may share a connection.
+        return self.context.channel.peer.number
 
     @property
     def messages(self) -> int:

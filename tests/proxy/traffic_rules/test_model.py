@@ -1,12 +1,14 @@
 """Request codes of rules."""
 
+from enum import IntEnum
+
 from proxy.traffic_rules.match_criteria import SENDS
 from proxy.traffic_rules.model import Allow, Limit, Maintenance
 from remoting.codes import RequestCode
 
 
 def test_a_rule_applies_to_the_codes_of_its_kind_and_match() -> None:
-    def codes(kind: type[Limit] | type[Allow] | type[Maintenance], **match: object) -> frozenset[RequestCode]:
+    def codes(kind: type[Limit] | type[Allow] | type[Maintenance], **match: object) -> frozenset[IntEnum]:
         values = {"name": "r", "kind": kind.__name__.lower(), "match": match}
         return kind.model_validate(values | ({"requests": 1} if kind is Limit else {})).codes
 
@@ -18,4 +20,6 @@ def test_a_rule_applies_to_the_codes_of_its_kind_and_match() -> None:
     # Heartbeats are covered only by rules that name them.
     assert RequestCode.HEART_BEAT not in codes(Allow) | codes(Allow, actions=["Sub"])
     assert codes(Allow, requests=["HEART_BEAT"]) == {RequestCode.HEART_BEAT}
-    assert RequestCode.CHECK_TRANSACTION_STATE not in codes(Allow, actions=["Any"])
+    # Of actions and requests, both must fit.
+    assert codes(Allow, actions=["Pub"], requests=["SEND_MESSAGE", "PULL_MESSAGE"]) == {RequestCode.SEND_MESSAGE}
+    assert codes(Allow, actions=["Sub"], requests=["HEART_BEAT"]) == {RequestCode.HEART_BEAT}

@@ -71,6 +71,22 @@ def test_clients_cannot_address_topics_outside_their_namespace(topic: str) -> No
     assert ACME.broker_topic(f"%RETRY%{topic}").startswith("%RETRY%acme%")
 
 
+@pytest.mark.parametrize(
+    ("names", "text", "expected"),
+    [
+        (ACME, "topic acme%orders, group acme%g", "topic orders, group g"),
+        (ALIASED, "topic orders has 1 queues", "topic bookings has 1 queues"),
+        (ALIASED, "the topic[orders] of %RETRY%g+orders.", "the topic[bookings] of %RETRY%g+bookings."),
+        (ALIASED, "orders-2 orders_2 my-orders %RETRY%orders", "orders-2 orders_2 my-orders %RETRY%orders"),
+        (ALIASED, "consumer group orders is unknown", "consumer group orders is unknown"),
+        (BOTH, "acme%orders, acme%a, acme%b", "bookings, b, a"),
+        (NameMapping("", (("x", "a-b"), ("y", "a"))), "a-b a", "x y"),
+    ],
+)
+def test_texts_have_the_clients_names(names: NameMapping, text: str, expected: str) -> None:
+    assert names.client_text(text) == expected
+
+
 def test_names_without_a_counterpart_raise() -> None:
     with pytest.raises(ForeignName):
         ACME.client_topic("umbrella%orders")

@@ -237,6 +237,18 @@ async def test_pushed_requests_and_their_replies_are_rewritten(replica: Replica)
         assert running_info["statusTable"].keys() == {"orders"}
 
 
+async def test_a_message_to_consume_directly_has_the_clients_names(replica: Replica) -> None:
+    async with replica.remoting(OLD) as client, replica.remoting() as operator:
+        client.answers[RequestCode.CONSUME_MESSAGE_DIRECTLY] = lambda _: commands.success(body=b"{}")
+        await client.heartbeat(consumers={"g": ["bookings"]})
+        sent = ok(await send(client, "bookings"))
+        fields = {"consumerGroup": "g", "clientId": client.client_id, "msgId": sent.fields["msgId"]}
+        for tool, topic in ((operator, "orders"), (client, "bookings")):
+            await tool.get(RequestCode.CONSUME_MESSAGE_DIRECTLY, {**fields, "topic": topic, "brokerName": "broker-a"})
+            push = await client.push(RequestCode.CONSUME_MESSAGE_DIRECTLY)
+            assert (push.fields["topic"], messages.decode_message(push.body).topic) == ("bookings", "bookings")
+
+
 async def test_requests_that_cannot_be_rewritten_are_rejected(replica: Replica) -> None:
     async with replica.remoting(ACME) as acme, replica.remoting(OLD) as old:
         fields = v2(acme.named(send_fields("orders")))
@@ -282,6 +294,24 @@ async def test_error_texts_do_not_contain_the_namespace(replica: Replica) -> Non
         response = await grpc_send(client, b"x")
         assert response.status.code == Code.TOPIC_NOT_FOUND
         assert "acme" not in response.status.message
+
+
+async def test_error_texts_have_the_clients_aliases(replica: Replica) -> None:
+    async with replica.remoting(OLD) as old, replica.remoting(UMBRELLA) as umbrella:
+        for client in (old, umbrella):
+            fields = client.named(send_fields("bookings")) | {"queueId": 9}
+            reply = await client.ask(RequestCode.SEND_MESSAGE_V2, v2(fields), b"x")
+            assert (reply.remark or "").startswith("topic bookings has 1 queues"), reply.remark
+    await replica.apply(RULES + '[[rule]]\nname = "no-orders"\nkind = "deny"\nmatch.topics = ["orders"]\n')
+    async with replica.grpc("bookings", "g", OLD) as grpc_client:
+        refused = await grpc_send(grpc_client, b"x")
+        assert refused.status.message == "topic bookings is not permitted (rule no-orders)"
+        # The brokers' name is not that of another topic for this client.
+        hidden = await grpc_send(grpc_client, b"x", topic="orders")
+        assert (hidden.status.code, hidden.status.message) == (
+            Code.FORBIDDEN,
+            "the topic is named bookings for this client",
+        )
 
 
 @pytest.mark.parametrize(("number", "topic"), [(ACME, "orders"), (UMBRELLA, "bookings"), (OLD, "bookings")])

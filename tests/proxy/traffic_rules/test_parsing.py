@@ -45,9 +45,20 @@ def _rule(**keys: str) -> str:
         ("[[rule]]\nkind = 'deny'", "rule no. 1, name: required"),
         (_rule(kind='"deny"', topic='"t"'), "rule 'r', topic: unknown key"),
         (_rule(kind='"deny"', **{"match.topic": '["t"]'}), "rule 'r', match.topic: unknown key"),
-        (_rule(kind='"deny"', **{"match.networks": '["10.0.0.1/8"]'}), "rule 'r', match.networks.0"),
         (_rule(kind='"deny"', **{"match.requests": '["SEND"]'}), "match.requests.0: clients send no request 'SEND'"),
         (_rule(kind='"deny"', **{"match.requests": '["CHECK_TRANSACTION_STATE"]'}), "clients send no request"),
+        (_rule(kind='"allow"', **{"match.networks": "[]"}), "rule 'r', match.networks: the list is empty"),
+        (_rule(kind='"connections"', most="1", **{"match.listeners": "[]"}), "rule 'r', match.listeners: the list is"),
+        (_rule(kind='"deny"', **{"match.actions": '["Any"]'}), "rule 'r', match.actions.0: Input should be 'Pub'"),
+        (_rule(kind='"deny"', **{"match.actions": '["Pub", "List"]'}), "rule 'r', match.actions.1: Input should be"),
+        (
+            _rule(kind='"deny"', **{"match.actions": '["Sub"]', "match.requests": '["SEND_MESSAGE_V2"]'}),
+            "rule 'r': match.actions, match.requests: no request fits all of them",
+        ),
+        (
+            _rule(kind='"limit"', requests="1", **{"match.actions": '["Sub"]', "match.requests": '["SEND_MESSAGE"]'}),
+            "rule 'r': match.actions, match.requests: no request fits all of them",
+        ),
         (_rule(kind='"deny"', **{"match.version_from": '"five"'}), "rule 'r', match.version_from: String should match"),
         (_rule(kind='"limit"'), "rule 'r': messages, bytes, requests: at least one is required"),
         (_rule(kind='"limit"', messages="0"), "rule 'r', messages: Input should be greater than 0"),
@@ -86,6 +97,22 @@ def test_mistakes_are_reported_with_rule_and_key(text: str, message: str) -> Non
     with pytest.raises(RulesError) as error:
         parse(text)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("network", "reason"),
+    [
+        ('"foo"', "'foo' is not an IP address or network, such as 10.0.0.0/8 or fd00::/8"),
+        ('"10.0.0.0/33"', "'10.0.0.0/33' is not an IP address or network, such as 10.0.0.0/8 or fd00::/8"),
+        ('"10.0.0.1/8"', "'10.0.0.1/8' has host bits set; the network is 10.0.0.0/8"),
+        ('"fd00::1/8"', "'fd00::1/8' has host bits set; the network is fd00::/8"),
+        ("10", "expected a network as text, such as 10.0.0.0/8"),
+    ],
+)
+def test_an_invalid_network_is_one_mistake(network: str, reason: str) -> None:
+    with pytest.raises(RulesError) as error:
+        parse(_rule(kind='"deny"', **{"match.networks": f'["::1", {network}]'}))
+    assert str(error.value) == f"rule 'r', match.networks.1: {reason}"
 
 
 def test_all_mistakes_are_reported_at_once() -> None:

@@ -71,6 +71,21 @@ async def test_per_selects_the_requests_that_share_a_count(tmp_path: Path, per: 
         assert (await grpc_send(c, b"x")).status.code == expected
 
 
+async def test_clients_of_one_connection_share_its_count(tmp_path: Path) -> None:
+    rules = f'{SENDS}per = ["connection"]'
+    # The gRPC clients of one process share a connection to each address.
+    listen = [{"address": "127.0.0.1:0", "name": name} for name in ("one", "two")]
+    async with run_replica(tmp_path, rules, listen=listen) as replica, replica.remoting() as a, replica.remoting() as b:
+        await replica.create("orders")
+        assert [(await send(client, "orders")).code for client in (a, a, b)] == [0, ResponseCode.FLOW_CONTROL, 0]
+        async with replica.grpc("orders") as c, replica.grpc("orders", number=1) as d:
+            assert (await grpc_send(c, b"x")).status.code == Code.OK
+            _, *others = c.metadata
+            c.metadata = (("x-mq-client-id", "another"), *others)
+            assert (await grpc_send(c, b"x")).status.code == Code.TOO_MANY_REQUESTS
+            assert (await grpc_send(d, b"x")).status.code == Code.OK
+
+
 async def test_bytes_and_messages_of_batches_are_counted(tmp_path: Path) -> None:
     rules = """
         [[rule]]
