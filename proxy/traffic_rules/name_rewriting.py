@@ -107,7 +107,9 @@ _EXTRA_GROUP_FIELDS: dict[int, tuple[str, ...]] = {_C.UNREGISTER_CLIENT: ("produ
 _TOPIC_PROPERTIES = (properties.RETRY_TOPIC, properties.REAL_TOPIC, properties.DLQ_ORIGIN_TOPIC)
 _GROUP_PROPERTIES = (properties.PRODUCER_GROUP, properties.ORIGIN_GROUP)
 _NAME_PROPERTIES = (*_TOPIC_PROPERTIES, *_GROUP_PROPERTIES)
-_MULTI_DISPATCH = properties.INNER_MULTI_DISPATCH.encode()
+# Properties that act on messages of other topics: further queues, and the id of a delayed message to be removed.
+_FOREIGN_PROPERTIES = (properties.INNER_MULTI_DISPATCH, properties.TIMER_DEL_UNIQKEY)
+_FOREIGN_PROPERTIES_IN_BATCHES = tuple(name.encode() for name in _FOREIGN_PROPERTIES)
 
 
 class NameRewriting:
@@ -177,13 +179,8 @@ class NameRewriting:
 
     def _rewrite_properties(self, command: RemotingCommand, field: str) -> None:
         text = command.fields.get(field, "")
-        if self.names.namespace and (
-            properties.INNER_MULTI_DISPATCH in text
-            or (is_batch(command.code, command.fields) and _MULTI_DISPATCH in command.body)
-        ):
-            raise NotPermitted(
-                f"messages with the property {properties.INNER_MULTI_DISPATCH} cannot be sent from a namespace"
-            )
+        if self.names.namespace:
+            _check_properties(command, text)
         if any(name in text for name in _NAME_PROPERTIES):
             command.fields[field] = _replace_in_properties(text, self.names.broker_topic, self.names.broker_group)
 
@@ -273,6 +270,14 @@ class NameRewriting:
                 _log.info("cannot rewrite the names in a client's reply to request %d: %s", code, error)
                 answer.code = answer.header["code"] = int(ResponseCode.SYSTEM_ERROR)
                 answer.body = b""
+
+
+def _check_properties(command: RemotingCommand, text: str) -> None:
+    """Reject messages with properties that act on messages of other topics. Raises NotPermitted."""
+    batch = is_batch(command.code, command.fields)
+    for name, bytes_in_batch in zip(_FOREIGN_PROPERTIES, _FOREIGN_PROPERTIES_IN_BATCHES, strict=True):
+        if name in text or (batch and bytes_in_batch in command.body):
+            raise NotPermitted(f"messages with the property {name} cannot be sent from a namespace")
 
 
 def _may_use_shared(action: Action, code: int) -> bool:

@@ -252,6 +252,11 @@ async def test_requests_that_cannot_be_rewritten_are_rejected(replica: Replica) 
         assert trace.code == ResponseCode.NO_PERMISSION
         further = await send(acme, "orders", b"x", {properties.INNER_MULTI_DISPATCH: "%LMQ%umbrella"})
         assert further.code == ResponseCode.NO_PERMISSION
+        # A broker removes the delayed message with this id, of whatever topic.
+        removal = {properties.TIMER_DELIVER_MS: "1", properties.TIMER_DEL_UNIQKEY: "0" * 32}
+        removed = await send(acme, "orders", b"x", removal)
+        assert removed.code == ResponseCode.NO_PERMISSION
+        assert properties.TIMER_DEL_UNIQKEY in (removed.remark or "")
         # Clients with an alias for a topic cannot use its broker-side name.
         hidden = await send(old, "orders")
         assert hidden.code == ResponseCode.NO_PERMISSION
