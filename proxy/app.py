@@ -75,6 +75,7 @@ from proxy.settings.loading import Sources
 from proxy.settings.model import Settings
 from proxy.settings.naming import naming
 from proxy.traffic_rules.engine import RuleEngine
+from proxy.traffic_rules.tenant_messages import TenantMessages
 from remoting.codes import RequestCode
 from remoting.errors import RemotingError
 from remoting.timeout_wheel import TimeoutWheel, ticking
@@ -118,6 +119,9 @@ class App:
         self.tracing = self._new_tracing()
         self.authority = assembly.authority(settings.auth, self._user_sources())
         self.request_guards = None if self.authority is None else RequestGuards(self.authority, settings)
+        # Without a rules file no client is in a namespace. The embedded broker compares the topic, too.
+        by_id = settings.embedded.directory is None
+        self._tenant_messages = None if settings.rules.file is None else TenantMessages(recalls_by_id=by_id)
         self.core = self._new_core()
         if settings.has_embedded_broker:
             serve_tools(self.core)
@@ -212,10 +216,11 @@ class App:
             passes = self.settings.cluster.client_signatures is ClientSignatures.PASS
             decides = BrokerDecisions(self.authority, lambda: self.rules.names_by_user) if passes else self.authority
             checks = (well_formed, decides, *checks[1:], self.request_guards.replies.expect)
+        handlers: dict[int, Handling] = {**HANDLERS, **more, RequestCode.END_TRANSACTION: transactions}
         return Messaging(
             self.settings,
             self.registry,
-            {**HANDLERS, **more, RequestCode.END_TRANSACTION: transactions},
+            handlers if self._tenant_messages is None else self._tenant_messages.wrap(handlers),
             forward,
             checks if self.tracing is None else (*checks, self.tracing.begin),
             (self.metrics.observe, *request_logs.observers(self.settings.logs)),
@@ -281,6 +286,9 @@ class App:
         entrance = node.entrance
         if self.request_guards is not None:
             entrance = replace(entrance, serve=partial(self.request_guards.serve_at_broker, self.core, entrance.serve))
+        if self._tenant_messages is not None:
+            serve = partial(self._tenant_messages.serve_at_broker, self.core, entrance.serve)
+            entrance = replace(entrance, serve=serve)
         accept = partial(self.remoting.accept_at_broker, entrance, node.client_left)
         listener = broker_listener(
             address,

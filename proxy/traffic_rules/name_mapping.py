@@ -97,6 +97,16 @@ class NameMapping:
             topic = name
         return topic
 
+    def owns(self, name: str, group: str | None = None) -> bool:
+        """Return whether a topic on the brokers belongs to these clients alone. `group` is as in `client_topic`."""
+        if not name or (self.namespace and is_shared(name)):
+            return False
+        try:
+            self.client_topic(name, group)
+        except ForeignName:
+            return False
+        return True
+
     def client_group(self, name: str) -> str:
         """Return a group's name for the client. Raises ForeignName."""
         return name if not name or name in _SHARED_GROUPS else self._without_prefix(name)

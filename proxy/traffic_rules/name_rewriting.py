@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from proxy.core.channel import Channel
 from proxy.core.messaging import Reply
+from proxy.core.principal import Principal
 from proxy.traffic_rules.batches import is_batch
 from proxy.traffic_rules.name_mapping import ForeignName, NameMapping, is_shared
 from remoting import json_names as json_bodies
@@ -117,6 +118,10 @@ class NameRewriting:
 
     def __init__(self, names: NameMapping) -> None:
         self.names = names
+
+    def names_of(self, _: Principal) -> NameMapping:
+        """Return the name mapping of a request's sender."""
+        return self.names
 
     def serve(self, handle: Handler, channel: Channel, command: RemotingCommand) -> Reply | None:
         """Serve a client's request under the brokers' names. Raises RemotingError."""
