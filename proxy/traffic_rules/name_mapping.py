@@ -8,6 +8,7 @@ again: the mapping is one-to-one, and clients cannot address names outside their
 from dataclasses import dataclass
 from functools import cached_property
 
+from grpc_gateway.name_mapping import UnmappedName
 from proxy.core.client_registry import INNER_PRODUCER
 from remoting.errors import NotPermitted
 from remoting.names import DEFAULT_TOPIC, DLQ_PREFIX, RETRY_PREFIX
@@ -21,7 +22,7 @@ _SHARED_SUFFIX = "_REPLY_TOPIC"
 _SHARED_GROUPS = frozenset({INNER_PRODUCER})
 
 
-class ForeignName(Exception):
+class ForeignName(UnmappedName):
     """A name on the brokers that has no counterpart for the clients of the connection."""
 
 

@@ -1,19 +1,21 @@
 """Requests of namespaced clients that name a message instead of its topic."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from protos.apache.rocketmq.v2 import definition_pb2 as d
 from protos.apache.rocketmq.v2 import service_pb2 as pb
-from protos.apache.rocketmq.v2.definition_pb2 import Code
+from protos.apache.rocketmq.v2.definition_pb2 import ClientType, Code
 from proxy.core.context import Context
 from proxy.core.forwarding import forward
 from proxy.core.grpc_channel import GrpcChannel
 from proxy.core.messaging import Messaging
 from proxy.traffic_rules.grpc_resources import ResourceNames
-from proxy.traffic_rules.name_mapping import NameMapping
+from proxy.traffic_rules.name_mapping import ForeignName, NameMapping
 from proxy.traffic_rules.tenant_messages import TenantMessages
 from remoting import command as commands
 from remoting import messages, properties
@@ -138,3 +140,58 @@ async def _handled(guarded: Any, core: Messaging, channel: GrpcChannel, identity
 def test_without_guards_handlers_are_unchanged() -> None:
     wrapped = TenantMessages().wrap({int(RequestCode.PULL_MESSAGE): forward})
     assert wrapped[int(RequestCode.PULL_MESSAGE)] is forward
+
+
+async def _consumer_stream(client: Any) -> Any:
+    """Return the telemetry stream of a push consumer that has joined its group."""
+    stream = client.stub.Telemetry(metadata=client.metadata)
+    entry = d.SubscriptionEntry(topic=client.topic, expression=d.FilterExpression(expression="*"))
+    subscribed = d.Subscription(group=client.group, subscriptions=[entry])
+    settings = d.Settings(client_type=ClientType.PUSH_CONSUMER, subscription=subscribed)
+    await stream.write(pb.TelemetryCommand(settings=settings))
+    await stream.read()
+    await client.call("Heartbeat", pb.HeartbeatRequest(group=client.group, client_type=ClientType.PUSH_CONSUMER))
+    return stream
+
+
+async def test_no_message_of_others_is_pushed_to_a_grpc_tenant(replica: Replica) -> None:
+    async with (
+        replica.remoting(ACME) as acme,
+        replica.remoting(UMBRELLA) as umbrella,
+        replica.grpc("bookings", "g", UMBRELLA, "consumer") as consumer,
+    ):
+        stream = await _consumer_stream(consumer)
+
+        def consume(message_id: str) -> Any:
+            fields = {"consumerGroup": "g", "clientId": "consumer", "msgId": message_id, "brokerName": "broker-a"}
+            return umbrella.ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, fields)
+
+        ids = {}
+        for sender, topic in ((acme, "RMQ_SYS_TRACE_TOPIC"), (acme, "orders"), (umbrella, "bookings")):
+            sent = await sender.send(topic, topic.encode(), {properties.UNIQ_CLIENT_MESSAGE_ID: "0" * 32})
+            ids[topic] = sent.fields["msgId"]
+        for topic in ("RMQ_SYS_TRACE_TOPIC", "orders"):
+            reply = await consume(ids[topic])
+            assert reply.code == ResponseCode.CONSUMER_NOT_ONLINE, reply.remark
+        # The stream is still open.
+        consuming = asyncio.ensure_future(consume(ids["bookings"]))
+        verify = (await stream.read()).verify_message_command
+        assert (verify.message.topic.name, verify.message.body) == ("bookings", b"bookings")
+        result = pb.VerifyMessageResult(nonce=verify.nonce)
+        await stream.write(pb.TelemetryCommand(verify_message_result=result, status=d.Status(code=Code.OK)))
+        assert (await consuming).code == ResponseCode.SUCCESS
+        stream.cancel()
+
+
+def test_telemetry_commands_have_no_messages_of_shared_topics() -> None:
+    names = ResourceNames(NameMapping("acme"))
+    shared = d.Message(topic=d.Resource(name="c_REPLY_TOPIC"))
+    for command in (
+        pb.TelemetryCommand(recover_orphaned_transaction_command=pb.RecoverOrphanedTransactionCommand(message=shared)),
+        pb.TelemetryCommand(verify_message_command=pb.VerifyMessageCommand(message=shared)),
+    ):
+        with pytest.raises(ForeignName):
+            names.map_response(command)
+    # A client may send to them.
+    settings = d.Settings(publishing=d.Publishing(topics=[shared.topic]))
+    names.map_response(pb.TelemetryCommand(settings=settings))
