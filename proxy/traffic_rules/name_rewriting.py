@@ -139,8 +139,11 @@ class NameRewriting:
             raise
         if reply is not None:
             # Runs before the connection's own callback, added later, writes the reply.
-            formats = BODY_FORMATS.get(command.code, _NO_NAMES)
-            reply.add_done_callback(partial(self._rewrite_reply, formats.reply, group))
+            if command.code == _C.VIEW_MESSAGE_BY_ID:
+                reply.add_done_callback(partial(self._rewrite_viewed, command.fields.get("offset", "")))
+            else:
+                formats = BODY_FORMATS.get(command.code, _NO_NAMES)
+                reply.add_done_callback(partial(self._rewrite_reply, formats.reply, group))
         return reply
 
     # Client to broker.
@@ -221,6 +224,20 @@ class NameRewriting:
         if remark:
             answer.header["remark"] = self.names.client_text(remark)
 
+    def _rewrite_viewed(self, offset: str, reply: Reply) -> None:
+        """Replace the names in a viewed message: done callback of the reply.
+
+        A message that the client must not see is answered as none: otherwise the client would learn its offset.
+        """
+        self._rewrite_reply(BodyFormat.STORED, None, reply)
+        if reply.cancelled() or reply.exception() is not None:
+            return
+        answer = reply.result()
+        if answer.code == ResponseCode.NO_PERMISSION and self.names.namespace:
+            answer.code = answer.header["code"] = int(ResponseCode.SYSTEM_ERROR)
+            answer.header["remark"] = f"can not find message by the offset, {_as_number(offset)}"
+            answer.fields.clear()
+
     def _rewrite_error(self, error: BaseException) -> None:
         error.args = tuple(self.names.client_text(arg) if isinstance(arg, str) else arg for arg in error.args)
 
@@ -283,6 +300,14 @@ def _check_properties(command: RemotingCommand, text: str) -> None:
     for name, bytes_in_batch in zip(_FOREIGN_PROPERTIES, _FOREIGN_PROPERTIES_IN_BATCHES, strict=True):
         if name in text or (batch and bytes_in_batch in command.body):
             raise NotPermitted(f"messages with the property {name} cannot be sent from a namespace")
+
+
+def _as_number(text: str) -> str:
+    """Return a number as brokers write it."""
+    try:
+        return str(int(text))
+    except ValueError:
+        return text
 
 
 def _may_use_shared(action: Action, code: int) -> bool:

@@ -266,8 +266,17 @@ async def test_a_message_outside_the_namespace_is_not_returned(replica: Replica)
     async with replica.remoting(ACME) as acme, replica.remoting() as operator:
         await send(operator, "orders", b"not acme's")
         (stored,) = await operator.pull("orders", "g")
-        foreign = await acme.ask(RequestCode.VIEW_MESSAGE_BY_ID, acme.named({"offset": stored.commit_log_offset}))
-        assert (foreign.code, foreign.body) == (ResponseCode.NO_PERMISSION, b"")
+        answers = []
+        for offset in (stored.commit_log_offset, stored.commit_log_offset + 1):
+            reply = await acme.ask(RequestCode.VIEW_MESSAGE_BY_ID, acme.named({"offset": f"+{offset}"}))
+            answers.append((reply.code, reply.body, reply.fields, (reply.remark or "").replace(str(offset), "offset")))
+        # As if there were no message.
+        assert answers[0] == answers[1]
+        assert answers[0][:2] == (ResponseCode.SYSTEM_ERROR, b"")
+        await send(acme, "orders", b"acme's")
+        (own,) = await acme.pull("orders", "g")
+        reply = await acme.ask(RequestCode.VIEW_MESSAGE_BY_ID, acme.named({"offset": own.commit_log_offset}))
+        assert [viewed.topic for viewed in messages.decode_messages(reply.body)] == ["orders"]
 
 
 async def test_a_property_with_a_foreign_name_is_left_out(replica: Replica) -> None:
