@@ -10,7 +10,6 @@ from functools import partial
 
 from proxy.auth.authority import Authority
 from proxy.auth.broker_decisions import left_to_brokers
-from proxy.auth.replies import Replies
 from proxy.auth.resources import popped_topic
 from proxy.core import stored_topics
 from proxy.core.backend import Push
@@ -20,6 +19,7 @@ from proxy.core.forwarding import forward
 from proxy.core.messaging import Messaging, Reply, as_future
 from proxy.core.principal import OWN, Method, Principal
 from proxy.core.remoting_channel import BrokerChannel
+from proxy.core.replies import Replies
 from remoting import command as commands
 from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode

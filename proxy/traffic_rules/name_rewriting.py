@@ -14,6 +14,7 @@ from typing import NamedTuple
 from proxy.core.channel import Channel
 from proxy.core.messaging import Reply
 from proxy.core.principal import Principal
+from proxy.core.replies import REPLIES
 from proxy.traffic_rules.batches import is_batch
 from proxy.traffic_rules.name_mapping import ForeignName, NameMapping, is_shared
 from remoting import json_names as json_bodies
@@ -179,6 +180,9 @@ class NameRewriting:
                 raise NotPermitted(f"topic {topic} is shared: messages may only be sent to it")
             fields[spec.topic] = names.broker_topic(topic, group)
         if spec.send is not None:
+            if command.code in REPLIES and not fields.get(spec.send.producer_group, "").startswith(names.prefix):
+                # Brokers push a reply to any client that it names. Those of other namespaces refuse the sender's group.
+                raise NotPermitted(f"a client in a namespace cannot reply as the shared group {group!r}")
             self._rewrite_properties(command, spec.send.properties)
         if formats.request is not BodyFormat.NONE and command.body:
             replacer = _replacer(formats.request, names.broker_topic, names.broker_group, text_only=True)

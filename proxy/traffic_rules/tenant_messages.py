@@ -7,10 +7,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 from proxy.core import stored_topics
+from proxy.core.channel import Channel
 from proxy.core.context import Context
 from proxy.core.forwarding import forward
 from proxy.core.grpc_channel import GrpcChannel
 from proxy.core.messaging import Handling, Messaging, Serve, as_future
+from proxy.core.principal import Principal
 from proxy.traffic_rules.grpc_resources import ResourceNames
 from proxy.traffic_rules.name_mapping import NameMapping
 from proxy.traffic_rules.namespaced_channel import NamespacedChannel
@@ -49,18 +51,18 @@ class TenantMessages:
         return serve(context) if guard is None else _serve(guard, core, serve, context)
 
 
-def names_of(context: Context) -> NameMapping | None:
+def names_of(channel: Channel, principal: Principal) -> NameMapping | None:
     """Return the name mapping of a request's sender; None if it is in no namespace."""
-    channel, names = context.channel, None
+    names = None
     if isinstance(channel, NamespacedChannel):
-        names = channel.names_of(context.principal)
+        names = channel.names_of(principal)
     elif isinstance(channel, GrpcChannel) and isinstance(channel.name_mapping, ResourceNames):
         names = channel.name_mapping.names
     return names if names is not None and names.namespace else None
 
 
 def _serve(guard: _Guard, core: Messaging, serve: Serve, context: Context) -> _Handled:
-    names = names_of(context)
+    names = names_of(context.channel, context.principal)
     return serve(context) if names is None else guard(core, context, serve, names)
 
 
