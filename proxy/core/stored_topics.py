@@ -14,6 +14,7 @@ from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import BodyError, ServiceUnavailable
 from remoting.ids import RecallHandle
+from remoting.names import RETRY_PREFIX
 from remoting.requests import REQUESTS
 
 # How brokers begin the remark for an offset without a message (QueryMessageProcessor.viewMessageById).
@@ -43,6 +44,18 @@ async def view(core: Messaging, context: Context, offset: str) -> messages.Store
         return None
     # Without the message's topic there is no decision.
     raise ServiceUnavailable(f"the broker {broker} does not show the message: {reply.remark}")
+
+
+def topics_of(message: messages.StoredMessage, group: str) -> tuple[str, ...]:
+    """Return the topic of a message and, of one that a group gets again, also the topic that it was sent to."""
+    topic, retry = message.topic, RETRY_PREFIX + group
+    if not topic.startswith(RETRY_PREFIX):
+        return (topic,)
+    origins = {message.get(properties.RETRY_TOPIC)}
+    if topic.startswith((retry + "_", retry + "+")):
+        # The retry topic of pop consumers.
+        origins.add(topic[len(retry) + 1 :])
+    return (topic, *sorted(filter(None, origins)))
 
 
 async def topics_of_delayed(core: Messaging, context: Context) -> set[str]:
