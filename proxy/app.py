@@ -39,7 +39,6 @@ from proxy.backends.cluster.client_bounds import bound_clients
 from proxy.backends.embedded_node import Node, serve_tools
 from proxy.core import membership
 from proxy.core.advertised_listeners import ListenerRoutes
-from proxy.core.backend import unchecked
 from proxy.core.channel import Channel
 from proxy.core.checks import Check, Tools, well_formed
 from proxy.core.client_registry import ClientRegistry, ConsumerGroupChange
@@ -75,6 +74,7 @@ from proxy.settings.loading import Sources
 from proxy.settings.model import Settings
 from proxy.settings.naming import naming
 from proxy.traffic_rules.engine import RuleEngine
+from proxy.traffic_rules.tenant_guards import TenantGuards
 from remoting.codes import RequestCode
 from remoting.errors import RemotingError
 from remoting.timeout_wheel import TimeoutWheel, ticking
@@ -118,6 +118,7 @@ class App:
         self.tracing = self._new_tracing()
         self.authority = assembly.authority(settings.auth, self._user_sources())
         self.request_guards = None if self.authority is None else RequestGuards(self.authority, settings)
+        self._tenant_guards = TenantGuards(settings, self.authority is not None)
         self.core = self._new_core()
         if settings.has_embedded_broker:
             serve_tools(self.core)
@@ -131,6 +132,7 @@ class App:
             self.metrics.connections,
             request_logs.log_closed_connection,
             self.rules.connections.on_connection_event,
+            *self._tenant_guards.connection_listeners,
         ]
         if self.request_guards is not None:
             self.connection_listeners.append(self.request_guards.replies.on_connection_event)
@@ -171,7 +173,7 @@ class App:
         self._listeners = self._new_listeners()
         self._heartbeat_sync: HeartbeatSync | None = None
         # Last, so that no later failure leaves a store open.
-        check_push = unchecked if self.request_guards is None else self.request_guards.check_push
+        check_push = (self._tenant_guards if self.request_guards is None else self.request_guards).check_push
         push = CountedPush(check_push(relay))
         self.metrics.add(push.read)
         directory = settings.embedded.directory
@@ -212,10 +214,11 @@ class App:
             passes = self.settings.cluster.client_signatures is ClientSignatures.PASS
             decides = BrokerDecisions(self.authority, lambda: self.rules.names_by_user) if passes else self.authority
             checks = (well_formed, decides, *checks[1:], self.request_guards.replies.expect)
+        checks = (*checks, *self._tenant_guards.checks)
         return Messaging(
             self.settings,
             self.registry,
-            {**HANDLERS, **more, RequestCode.END_TRANSACTION: transactions},
+            self._tenant_guards.wrap({**HANDLERS, **more, RequestCode.END_TRANSACTION: transactions}),
             forward,
             checks if self.tracing is None else (*checks, self.tracing.begin),
             (self.metrics.observe, *request_logs.observers(self.settings.logs)),
@@ -281,6 +284,7 @@ class App:
         entrance = node.entrance
         if self.request_guards is not None:
             entrance = replace(entrance, serve=partial(self.request_guards.serve_at_broker, self.core, entrance.serve))
+        entrance = self._tenant_guards.wrap_entrance(self.core, entrance)
         accept = partial(self.remoting.accept_at_broker, entrance, node.client_left)
         listener = broker_listener(
             address,

@@ -160,6 +160,12 @@ def _describe(status: Status) -> str:
     return f"{name}: {status.message}" if status.message else name
 
 
+def request_nonce(command: TelemetryCommand) -> str | None:
+    """Return the nonce of a request to a client; None for a command without one."""
+    kind = command.WhichOneof("command")
+    return None if kind is None else getattr(getattr(command, kind), "nonce", None)
+
+
 def reply_nonce(command: TelemetryCommand) -> str | None:
     """Return the nonce of a client's reply; None for a command that is no reply."""
     kind = command.WhichOneof("command")

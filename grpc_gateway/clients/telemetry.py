@@ -19,15 +19,16 @@ from grpc_gateway.clients.client_settings import (
 )
 from grpc_gateway.clients.client_table import ClientTable
 from grpc_gateway.clients.rpc import Observer, Rpc, anonymous_rpc
-from grpc_gateway.clients.server_push import reply_nonce
+from grpc_gateway.clients.server_push import reply_nonce, request_nonce
 from grpc_gateway.clients.telemetry_stream import TelemetryStream
 from grpc_gateway.core import Core
 from grpc_gateway.gateway_options import GatewayOptions
+from grpc_gateway.name_mapping import NameMapping, UnmappedName
 from grpc_gateway.permissions import Guard, Unauthorized, settings_permissions
 from grpc_gateway.response_status import OK, Refused, status_from_error
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Language, Settings
 from protos.apache.rocketmq.v2.service_pb2 import ReconnectEndpointsCommand, TelemetryCommand
-from remoting.errors import RemotingError
+from remoting.errors import ConsumerNotOnline, RemotingError
 from remoting.tasks import spawn
 from remoting.topic_group_config import GroupConfig
 
@@ -86,9 +87,8 @@ class Telemetry:
         try:
             name_mapping = rpc.client.name_mapping
             while (command := await stream.next()) is not None:
-                if name_mapping is not None:
-                    name_mapping.map_response(command)
-                yield command
+                if name_mapping is None or _map_names(name_mapping, stream, command):
+                    yield command
             if stream.failure is not None:
                 code, text = stream.failure
                 await context.abort(_grpc_code(code), f"{Code.Name(code)}: {text}")
@@ -213,6 +213,19 @@ class Telemetry:
 
 
 _RECONNECT = TelemetryCommand(status=OK, reconnect_endpoints_command=ReconnectEndpointsCommand(nonce="drain"))
+
+
+def _map_names(names: NameMapping, stream: TelemetryStream, command: TelemetryCommand) -> bool:
+    """Map the names in a command, and return whether the client may get it. If not, its request fails."""
+    try:
+        names.map_response(command)
+    except UnmappedName:
+        nonce = request_nonce(command)
+        if nonce is not None:
+            error = ConsumerNotOnline("the request names topics or groups outside the client's namespace")
+            stream.fail_request(nonce, error)
+        return False
+    return True
 
 
 def _grpc_code(code: Code) -> grpc.StatusCode:

@@ -72,7 +72,7 @@ class TelemetryStream:
             reply.set_exception(_offline())
             return reply
         self._replies[nonce] = reply
-        timer = loop.call_later(timeout, self._fail_request, nonce, RequestTimeout("the client did not reply in time"))
+        timer = loop.call_later(timeout, self.fail_request, nonce, RequestTimeout("the client did not reply in time"))
 
         def remove(_: Reply) -> None:
             timer.cancel()
@@ -86,6 +86,12 @@ class TelemetryStream:
         reply = self._replies.get(nonce)
         if reply is not None and not reply.done():
             reply.set_result(command)
+
+    def fail_request(self, nonce: str, error: RemotingError) -> None:
+        """Fail the request with this nonce; ignore an unknown nonce."""
+        reply = self._replies.get(nonce)
+        if reply is not None and not reply.done():
+            reply.set_exception(error)
 
     async def next(self) -> TelemetryCommand | None:
         """Return the next queued command, waiting for one; None at the end of the stream."""
@@ -110,13 +116,8 @@ class TelemetryStream:
             return
         self.ended = True
         for nonce in list(self._replies):
-            self._fail_request(nonce, _offline())
+            self.fail_request(nonce, _offline())
         self._wake()
-
-    def _fail_request(self, nonce: str, error: RemotingError) -> None:
-        reply = self._replies.get(nonce)
-        if reply is not None and not reply.done():
-            reply.set_exception(error)
 
     def _wake(self) -> None:
         if self._wakeup is not None and not self._wakeup.done():

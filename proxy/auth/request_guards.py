@@ -3,11 +3,11 @@
 from collections.abc import Awaitable, Callable
 
 from proxy.auth.authority import Authority
-from proxy.auth.replies import Replies
 from proxy.auth.stored_messages import StoredMessages
 from proxy.auth.super_users import SuperUsers
 from proxy.core.context import Context
 from proxy.core.messaging import Handling, Messaging
+from proxy.core.replies import Replies
 from proxy.settings.cluster import ClientSignatures
 from proxy.settings.model import Settings
 from remoting.command import RemotingCommand

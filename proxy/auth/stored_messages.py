@@ -10,35 +10,25 @@ from functools import partial
 
 from proxy.auth.authority import Authority
 from proxy.auth.broker_decisions import left_to_brokers
-from proxy.auth.replies import Replies
 from proxy.auth.resources import popped_topic
+from proxy.core import stored_topics
 from proxy.core.backend import Push
 from proxy.core.channel import Channel
 from proxy.core.context import Context
-from proxy.core.forwarding import forward, single_broker
+from proxy.core.forwarding import forward
 from proxy.core.messaging import Messaging, Reply, as_future
 from proxy.core.principal import OWN, Method, Principal
 from proxy.core.remoting_channel import BrokerChannel
+from proxy.core.replies import Replies
 from remoting import command as commands
 from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import BodyError, ServiceUnavailable
-from remoting.ids import RecallHandle
+from remoting.errors import BodyError
 from remoting.names import DLQ_PREFIX, RETRY_PREFIX
 from remoting.permissions import Action, Permission, ResourceKind
-from remoting.requests import REQUESTS
 
 _READ = (Action.SUB, Action.GET)
-# How brokers begin the remark for an offset without a message (QueryMessageProcessor.viewMessageById).
-_NO_MESSAGE = "can not find message"
-# The brokers' topic of delayed messages, and the maximum number of messages with one id that brokers return, the newest
-# ones (MessageStoreConfig.defaultQueryMaxNum).
-_TIMER_TOPIC = "rmq_sys_wheel_timer"
-_MAX_DELAYED = 32
-# Look-ups of a delayed message, and seconds between them: brokers index a message a moment after it was sent.
-_LOOKUPS = 6
-_LOOKUP_INTERVAL = 0.1
 Serve = Callable[[Context], Awaitable[RemotingCommand] | None]
 
 
@@ -86,7 +76,7 @@ class StoredMessages:
 
     async def _send_back(self, core: Messaging, context: Context, serve: Serve) -> RemotingCommand:
         if not self._is_trusted(context):
-            message = await self._view(core, context, context.fields["offset"])
+            message = await stored_topics.view(core, context, context.fields["offset"])
             group = context.fields["group"]
             topic = None if message is None else popped_topic(message.topic, group)
             if topic not in (None, RETRY_PREFIX + group) and not self._may(context, {str(topic)}, (Action.SUB,)):
@@ -105,7 +95,7 @@ class StoredMessages:
 
     async def _end_transaction(self, core: Messaging, context: Context, serve: Serve) -> RemotingCommand:
         if not self._is_trusted(context):
-            half = await self._view(core, context, context.fields["commitLogOffset"])
+            half = await stored_topics.view(core, context, context.fields["commitLogOffset"])
             topic = None if half is None else half.get(properties.REAL_TOPIC) or half.topic
             if topic is not None and not self._may(context, {topic}, (Action.PUB,)):
                 return commands.response(
@@ -121,7 +111,7 @@ class StoredMessages:
 
     async def _recall(self, core: Messaging, context: Context, serve: Serve) -> RemotingCommand:
         if not self._is_trusted(context):
-            topics = await self._topics_of_delayed(core, context)
+            topics = await stored_topics.topics_of_delayed(core, context)
             if not self._may(context, topics, (Action.PUB,)):
                 return commands.response(
                     ResponseCode.NO_PERMISSION,
@@ -130,58 +120,8 @@ class StoredMessages:
         reply = serve(context)
         return commands.success() if reply is None else await as_future(reply)
 
-    async def _topics_of_delayed(self, core: Messaging, context: Context) -> set[str]:
-        """Return the topics of the delayed messages with the id in a recall handle.
-
-        The topic in the handle is a client's text: brokers remove a delayed message by its id alone, unless
-        appendTopicForTimerDeleteKey is on.
-        """
-        try:
-            handle = RecallHandle.parse(context.fields.get("recallHandle", ""))
-        except BodyError:
-            # The broker rejects it.
-            return set()
-        broker = context.fields.get("bname") or context.channel.peer.broker or handle.broker_name
-        fields = {
-            "topic": _TIMER_TOPIC,
-            "key": handle.message_id,
-            "maxNum": str(_MAX_DELAYED),
-            "beginTimestamp": "0",
-            "endTimestamp": str(2**63 - 1),
-            "_UNIQUE_KEY_QUERY": "true",
-            "bname": broker,
-        }
-        spec, timeout = REQUESTS[RequestCode.QUERY_MESSAGE], core.settings.cluster.request_timeout
-        query = commands.request(RequestCode.QUERY_MESSAGE, fields)
-        for _ in range(_LOOKUPS):
-            reply = await core.backend.request(broker, spec, query.copy(), timeout, None)
-            if reply.code == ResponseCode.SUCCESS:
-                delayed = messages.decode_messages(reply.body)
-                topics = {message.get(properties.REAL_TOPIC) or message.topic for message in delayed}
-                # There may be further ones, of any topic.
-                return topics if len(delayed) < _MAX_DELAYED else {*topics, ""}
-            await asyncio.sleep(_LOOKUP_INTERVAL)
-        return set()
-
     def _is_trusted(self, context: Context) -> bool:
         return context.principal is OWN or (self._brokers_judge and left_to_brokers(context))
-
-    async def _view(self, core: Messaging, context: Context, offset: str) -> messages.StoredMessage | None:
-        """Return the message at an offset of the request's broker; None if that has none. Raises ServiceUnavailable."""
-        broker = context.fields.get("bname") or context.channel.peer.broker
-        if not broker:
-            topic = context.topic
-            brokers = (await core.backend.route(topic)).brokers if topic else await core.backend.brokers()
-            broker = single_broker(core, context, brokers)
-        view = commands.request(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": offset, "bname": broker})
-        spec, timeout = REQUESTS[RequestCode.VIEW_MESSAGE_BY_ID], core.settings.cluster.request_timeout
-        reply = await core.backend.request(broker, spec, view, timeout, None)
-        if reply.code == ResponseCode.SUCCESS:
-            return messages.decode_message(reply.body)
-        if reply.code == ResponseCode.SYSTEM_ERROR and (reply.remark or "").startswith(_NO_MESSAGE):
-            return None
-        # Without the message's topic there is no decision.
-        raise ServiceUnavailable(f"the broker {broker} does not show the message: {reply.remark}")
 
     def check_push(self, push: Push) -> Push:
         """Return a relay that drops messages for clients without the permission on the message's topic.

@@ -36,8 +36,8 @@ class Session:
     known_brokers: names of the brokers that routes have given to the client. registered_brokers: those of them at
     which the client was registered. query_turns: by topic, the index of the broker that answers the client's next
     QUERY_MESSAGE without a broker name. polls: the replies of in-flight long polls, each with its request's `Context`.
-    members: by user, the authenticated senders of its heartbeats. asked: correlation ids of messages that ask for a
-    reply, oldest first; both only while authentication is on.
+    members: by user, the authenticated senders of its heartbeats, only while authentication is on. asked: correlation
+    ids of messages that ask for a reply, oldest first, only while authentication is on or for clients in a namespace.
     windows: by broker name, the bound of its source address there.
     """
 

@@ -38,6 +38,7 @@ class _RuleIndex:
     def __init__(self, rules: Sequence[ActiveRule[Any]]) -> None:
         self._rules = rules
         attributes = sorted(set().union(*(matched_attributes(active.rule.match) for active in rules)))
+        self.reads_topics = "topics" in attributes
         self._key: Callable[[Attributes], Any] = attrgetter(*attributes) if attributes else lambda _: None
         self._cache: dict[Any, tuple[ActiveRule[Any], ...]] = {}
 
@@ -88,6 +89,11 @@ class Evaluator:
     def covers(self, code: int) -> bool:
         """Return whether any rule applies to requests of this code."""
         return code in self._indexes
+
+    def reads_topics(self, code: int) -> bool:
+        """Return whether a rule for requests of this code has criteria on topics."""
+        index = self._indexes.get(code)
+        return index is not None and index.reads_topics
 
     def evaluate(self, request: Attributes, now: float) -> Decision | None:
         """Return the decision of the rules, evaluated in their order up to the first rejection; None: no effect.

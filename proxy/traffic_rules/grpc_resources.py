@@ -13,6 +13,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import Code, DeadLetterQueue, Resource, Status
+from protos.apache.rocketmq.v2.service_pb2 import TelemetryCommand
 from proxy.traffic_rules.name_mapping import ForeignName, NameMapping, is_shared
 from remoting.errors import NotPermitted
 
@@ -25,6 +26,12 @@ _SENDS = frozenset(
 )
 # Names of the resource fields that are groups; all others are topics.
 _GROUP_FIELDS = frozenset({"group"})
+# The telemetry commands that contain a message.
+_WITH_MESSAGES = frozenset(
+    field.name
+    for field in TelemetryCommand.DESCRIPTOR.oneofs_by_name["command"].fields
+    if field.message_type is not None and "message" in field.message_type.fields_by_name
+)
 
 
 class _Kind(Enum):
@@ -87,6 +94,8 @@ class ResourceNames:
     def map_response(self, message: Any) -> None:
         """Replace the brokers' names in a message to the client by the client's. Raises ForeignName."""
         names = self.names
+        if names.namespace and message.DESCRIPTOR is TelemetryCommand.DESCRIPTOR:
+            _check_pushed(message)
         for kind, holder in _name_holders(message):
             if kind is _Kind.GROUP:
                 holder.name = names.client_group(holder.name)
@@ -103,6 +112,15 @@ class ResourceNames:
                 # Constant replies contain no names and must not be changed.
                 if text != holder.message:
                     holder.message = text
+
+
+def _check_pushed(command: TelemetryCommand) -> None:
+    """Reject a message of a shared topic, which may be another tenant's. Raises ForeignName."""
+    kind = command.WhichOneof("command")
+    if kind in _WITH_MESSAGES:
+        topic = getattr(command, kind).message.topic.name
+        if is_shared(topic):
+            raise ForeignName(topic)
 
 
 def _name_holders(message: Any) -> Iterable[tuple[_Kind, Any]]:

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
+from grpc_gateway.name_mapping import UnmappedName
 from proxy.core.client_registry import INNER_PRODUCER
 from remoting.errors import NotPermitted
 from remoting.names import DEFAULT_TOPIC, DLQ_PREFIX, RETRY_PREFIX
@@ -24,7 +25,7 @@ _SHARED_GROUPS = frozenset({INNER_PRODUCER})
 _NAME_CHARACTERS = r"%|a-zA-Z0-9_\-"
 
 
-class ForeignName(Exception):
+class ForeignName(UnmappedName):
     """A name on the brokers that has no counterpart for the clients of the connection."""
 
 
@@ -100,6 +101,16 @@ class NameMapping:
                 raise ForeignName(name)
             topic = name
         return topic
+
+    def owns(self, name: str, group: str | None = None) -> bool:
+        """Return whether a topic on the brokers belongs to these clients alone. `group` is as in `client_topic`."""
+        if not name or (self.namespace and is_shared(name)):
+            return False
+        try:
+            self.client_topic(name, group)
+        except ForeignName:
+            return False
+        return True
 
     def client_group(self, name: str) -> str:
         """Return a group's name for the client. Raises ForeignName."""

@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 from proxy.core.channel import Channel
 from proxy.core.messaging import Reply
+from proxy.core.principal import Principal
+from proxy.core.replies import REPLIES
 from proxy.traffic_rules.batches import is_batch
 from proxy.traffic_rules.group_fields import MORE_GROUP_FIELDS
 from proxy.traffic_rules.name_mapping import ForeignName, NameMapping, is_shared
@@ -106,7 +108,9 @@ PUSH_BODY_FORMATS: dict[int, BodyFormats] = {
 _TOPIC_PROPERTIES = (properties.RETRY_TOPIC, properties.REAL_TOPIC, properties.DLQ_ORIGIN_TOPIC)
 _GROUP_PROPERTIES = (properties.PRODUCER_GROUP, properties.ORIGIN_GROUP)
 _NAME_PROPERTIES = (*_TOPIC_PROPERTIES, *_GROUP_PROPERTIES)
-_MULTI_DISPATCH = properties.INNER_MULTI_DISPATCH.encode()
+# Properties that act on messages of other topics: further queues, and the id of a delayed message to be removed.
+_FOREIGN_PROPERTIES = (properties.INNER_MULTI_DISPATCH, properties.TIMER_DEL_UNIQKEY)
+_FOREIGN_PROPERTIES_IN_BATCHES = tuple(name.encode() for name in _FOREIGN_PROPERTIES)
 
 
 class NameRewriting:
@@ -114,6 +118,10 @@ class NameRewriting:
 
     def __init__(self, names: NameMapping) -> None:
         self.names = names
+
+    def names_of(self, _: Principal) -> NameMapping:
+        """Return the name mapping of a request's sender."""
+        return self.names
 
     def serve(self, handle: Handler, channel: Channel, command: RemotingCommand) -> Reply | None:
         """Serve a client's request under the brokers' names. Raises RemotingError."""
@@ -131,8 +139,11 @@ class NameRewriting:
             raise
         if reply is not None:
             # Runs before the connection's own callback, added later, writes the reply.
-            formats = BODY_FORMATS.get(command.code, _NO_NAMES)
-            reply.add_done_callback(partial(self._rewrite_reply, formats.reply, group))
+            if command.code == _C.VIEW_MESSAGE_BY_ID:
+                reply.add_done_callback(partial(self._rewrite_viewed, command.fields.get("offset", "")))
+            else:
+                formats = BODY_FORMATS.get(command.code, _NO_NAMES)
+                reply.add_done_callback(partial(self._rewrite_reply, formats.reply, group))
         return reply
 
     # Client to broker.
@@ -168,6 +179,9 @@ class NameRewriting:
                 raise NotPermitted(f"topic {topic} is shared: messages may only be sent to it")
             fields[spec.topic] = names.broker_topic(topic, group)
         if spec.send is not None:
+            if command.code in REPLIES and not fields.get(spec.send.producer_group, "").startswith(names.prefix):
+                # Brokers push a reply to any client that it names. Those of other namespaces refuse the sender's group.
+                raise NotPermitted(f"a client in a namespace cannot reply as the shared group {group!r}")
             self._rewrite_properties(command, spec.send.properties)
         if formats.request is not BodyFormat.NONE and command.body:
             replacer = _replacer(formats.request, names.broker_topic, names.broker_group, text_only=True)
@@ -176,13 +190,8 @@ class NameRewriting:
 
     def _rewrite_properties(self, command: RemotingCommand, field: str) -> None:
         text = command.fields.get(field, "")
-        if self.names.namespace and (
-            properties.INNER_MULTI_DISPATCH in text
-            or (is_batch(command.code, command.fields) and _MULTI_DISPATCH in command.body)
-        ):
-            raise NotPermitted(
-                f"messages with the property {properties.INNER_MULTI_DISPATCH} cannot be sent from a namespace"
-            )
+        if self.names.namespace:
+            _check_properties(command, text)
         if any(name in text for name in _NAME_PROPERTIES):
             command.fields[field] = _replace_in_properties(text, self.names.broker_topic, self.names.broker_group)
 
@@ -217,6 +226,20 @@ class NameRewriting:
         remark = answer.remark
         if remark:
             answer.header["remark"] = self.names.client_text(remark)
+
+    def _rewrite_viewed(self, offset: str, reply: Reply) -> None:
+        """Replace the names in a viewed message: done callback of the reply.
+
+        A message that the client must not see is answered as none: otherwise the client would learn its offset.
+        """
+        self._rewrite_reply(BodyFormat.STORED, None, reply)
+        if reply.cancelled() or reply.exception() is not None:
+            return
+        answer = reply.result()
+        if answer.code == ResponseCode.NO_PERMISSION and self.names.namespace:
+            answer.code = answer.header["code"] = int(ResponseCode.SYSTEM_ERROR)
+            answer.header["remark"] = f"can not find message by the offset, {_as_number(offset)}"
+            answer.fields.clear()
 
     def _rewrite_error(self, error: BaseException) -> None:
         error.args = tuple(self.names.client_text(arg) if isinstance(arg, str) else arg for arg in error.args)
@@ -272,6 +295,22 @@ class NameRewriting:
                 _log.info("cannot rewrite the names in a client's reply to request %d: %s", code, error)
                 answer.code = answer.header["code"] = int(ResponseCode.SYSTEM_ERROR)
                 answer.body = b""
+
+
+def _check_properties(command: RemotingCommand, text: str) -> None:
+    """Reject messages with properties that act on messages of other topics. Raises NotPermitted."""
+    batch = is_batch(command.code, command.fields)
+    for name, bytes_in_batch in zip(_FOREIGN_PROPERTIES, _FOREIGN_PROPERTIES_IN_BATCHES, strict=True):
+        if name in text or (batch and bytes_in_batch in command.body):
+            raise NotPermitted(f"messages with the property {name} cannot be sent from a namespace")
+
+
+def _as_number(text: str) -> str:
+    """Return a number as brokers write it."""
+    try:
+        return str(int(text))
+    except ValueError:
+        return text
 
 
 def _may_use_shared(action: Action, code: int) -> bool:

@@ -7,6 +7,7 @@ from typing import cast
 
 from protocol_negotiation.fair_turns import FairTurns
 from protocol_negotiation.peer import Peer
+from proxy.core.principal import Principal
 from proxy.core.remoting_channel import BrokerChannel, RemotingChannel
 from proxy.traffic_rules import name_rewriting
 from proxy.traffic_rules.name_mapping import NameMapping
@@ -42,6 +43,10 @@ class NamespacedChannel(RemotingChannel):
         # The core accepts every kind of channel.
         serve = partial(self._rewriting.serve, cast(name_rewriting.Handler, handler))
         super().__init__(wheel, cast(Handler, serve), on_close, peer, limits, turns)
+
+    def names_of(self, principal: Principal) -> NameMapping | None:
+        """Return the name mapping of a request's sender; None if it uses the brokers' names."""
+        return self._rewriting.names_of(principal)
 
     def request(
         self,

@@ -70,9 +70,11 @@ class ConnectionAttributes:
 class RequestAttributes:
     """Attributes of an in-flight request. Expensive ones are computed when a rule reads them."""
 
-    __slots__ = ("_body_names", "code", "context")
+    __slots__ = ("_body_names", "code", "context", "stored_topics")
 
     def __init__(self, context: Context) -> None:
+        # Of the message that the request names by its offset, if they are known.
+        self.stored_topics: tuple[str, ...] | None = None
         self.context = context
         self.code = context.code
         self._body_names: tuple[tuple[str, ...], tuple[str, ...]] | None = None
@@ -128,6 +130,8 @@ class RequestAttributes:
     def topics(self) -> tuple[str, ...]:
         if self.code in _BODIES_WITH_NAMES:
             return self._names_in_body()[0]
+        if self.stored_topics is not None:
+            return self.stored_topics
         topic = self.context.topic
         return () if topic is None else (topic,)
 

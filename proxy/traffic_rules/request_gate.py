@@ -3,7 +3,9 @@
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Final
 
+from proxy.core import stored_topics
 from proxy.core.context import Context
 from proxy.core.events.request import count
 from proxy.core.messaging import Messaging, Reply, Serve, as_future
@@ -15,10 +17,11 @@ from proxy.traffic_rules.mirroring import MirrorSender
 from proxy.traffic_rules.model import RuleFile
 from proxy.traffic_rules.request_attributes import RequestAttributes
 from remoting import command as commands
-from remoting.codes import STORED, ResponseCode
+from remoting.codes import STORED, RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ClientGone, NotPermitted, RemotingError
 
+_SEND_BACK: Final = int(RequestCode.CONSUMER_SEND_MSG_BACK)
 Handling = Awaitable[RemotingCommand] | None
 
 
@@ -47,7 +50,21 @@ class RequestGate:
         evaluator = self.evaluator
         if not evaluator.covers(context.code):
             return serve(context)
-        decision = evaluator.evaluate(RequestAttributes(context), context.started)
+        if context.code == _SEND_BACK and evaluator.reads_topics(_SEND_BACK):
+            return self._handle_send_back(context, serve)
+        return self._handle(RequestAttributes(context), context, serve)
+
+    async def _handle_send_back(self, context: Context, serve: Serve) -> RemotingCommand:
+        """Serve a send-back as the rules decide by the topics of the message: the one in the request may be false."""
+        attributes = RequestAttributes(context)
+        message = await stored_topics.view(self._core, context, context.fields["offset"])
+        if message is not None:
+            attributes.stored_topics = stored_topics.topics_of(message, context.fields["group"])
+        handling = self._handle(attributes, context, serve)
+        return commands.success() if handling is None else await as_future(handling)
+
+    def _handle(self, attributes: RequestAttributes, context: Context, serve: Serve) -> Handling:
+        decision = self.evaluator.evaluate(attributes, context.started)
         if decision is None or decision.unconditional:
             return serve(context)
         if decision.rejection is not None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from proxy.core.channel import Channel
 from proxy.core.messaging import Reply
+from proxy.core.principal import Principal
 from proxy.traffic_rules.name_mapping import NameMapping
 from proxy.traffic_rules.name_rewriting import Handler, NameRewriting
 from remoting.command import RemotingCommand
@@ -30,14 +31,17 @@ class UserNames:
         self._bound = False
         self._rewriting: NameRewriting | None = None
 
+    def names_of(self, principal: Principal) -> NameMapping | None:
+        """Return the name mapping of a request's sender; None if it uses the brokers' names."""
+        rewriting = self._current(principal)
+        return None if rewriting is None else rewriting.names
+
     def serve(self, handle: Handler, channel: Channel, command: RemotingCommand) -> Reply | None:
         """Serve a client's request under the brokers' names. Raises RemotingError."""
         principal = channel.principal
         if principal.failure is None:
             self._bind(principal.user)
-            rewriting = self._rewriting
-        else:
-            rewriting = self._rewriting if self._bound else _rewriting(self._mapping(None))
+        rewriting = self._current(principal)
         if rewriting is None:
             return handle(channel, command)
         if command.code not in REQUESTS:
@@ -55,6 +59,11 @@ class UserNames:
         """Replace the names in the client's reply to a push by the brokers': done callback of the reply."""
         if self._rewriting is not None:
             self._rewriting.rewrite_push_reply(code, reply)
+
+    def _current(self, principal: Principal) -> NameRewriting | None:
+        if principal.failure is None or self._bound:
+            return self._rewriting
+        return _rewriting(self._mapping(None))
 
     def _bind(self, user: str) -> None:
         """Make a user's mapping that of the connection. Raises NotPermitted if the connection has another one."""

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from grpc_gateway.sent_message import SendRequest, read_send_request
 from proxy.auth.grpc_guard import GrpcGuard
-from proxy.auth.replies import Replies
 from proxy.core.build import build_kind
 from proxy.core.context import Context
+from proxy.core.replies import Replies
 from remoting.codes import RequestCode
 from remoting.requests import REQUESTS
 from tests.proxy.auth.test_authority import command

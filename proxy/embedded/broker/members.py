@@ -183,9 +183,9 @@ class Members:
         self._turn += 1
         return channels[self._turn % len(channels)]
 
-    def producer_channel(self, client_id: str) -> Channel | None:
-        """Return the channel of a producer with this client id, or None."""
-        return next((channel for channel in self._producer_channels.get(client_id, ()) if not channel.closed), None)
+    def producer_channels(self, client_id: str) -> list[Channel]:
+        """Return the channels of producers with this client id."""
+        return [channel for channel in self._producer_channels.get(client_id, ()) if not channel.closed]
 
     def subscribers(self, topic: str) -> list[str]:
         """Return the groups whose members subscribe to a topic."""

@@ -3,6 +3,7 @@
 import asyncio
 from functools import partial
 
+from proxy.core.channel import Channel
 from proxy.embedded.broker.broker import Broker
 from proxy.embedded.broker.request import Answer, Reply, Request
 from proxy.embedded.broker.sending import Header, message_id, new_message, sent_pairs, writable_topic
@@ -30,15 +31,23 @@ def reply(broker: Broker, request: Request) -> Answer:
     if broker.settings.store_replies:
         stored = broker.pipeline.append(message, pairs, request.now)
         fields |= {"msgId": message_id(broker, stored), "queueOffset": str(stored.queue_offset)}
-    channel = None if requester is None else broker.members.producer_channel(requester)
-    if channel is None:
+    channels = [] if requester is None else broker.members.producer_channels(requester)
+    if not channels:
         return _push_failure(fields, f"the requesting client {requester} is not connected")
-    response = broker.push(channel, push)
-    if response is None:
-        return _push_failure(fields, f"the requesting client {requester} cannot be reached")
     answer = broker.future()
-    response.add_done_callback(partial(_complete, answer, fields))
+    _push(broker, push, channels, answer, fields)
     return answer
+
+
+def _push(
+    broker: Broker, push: RemotingCommand, channels: list[Channel], answer: Reply, fields: dict[str, str]
+) -> None:
+    """Push a reply to the first of the channels that accepts it: clients of two namespaces may have one client id."""
+    response = broker.push(channels[0], push.copy())
+    if response is None:
+        answer.set_result(_push_failure(fields, "the requesting client cannot be reached"))
+    else:
+        response.add_done_callback(partial(_pushed, broker, push, channels[1:], answer, fields))
 
 
 def _push_request(broker: Broker, request: Request, header: Header, pairs: dict[str, str]) -> RemotingCommand:
@@ -63,13 +72,23 @@ def _push_request(broker: Broker, request: Request, header: Header, pairs: dict[
     return commands.request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, fields, request.command.body)
 
 
-def _complete(answer: Reply, fields: dict[str, str], response: "asyncio.Future[RemotingCommand]") -> None:
+def _pushed(
+    broker: Broker,
+    push: RemotingCommand,
+    others: list[Channel],
+    answer: Reply,
+    fields: dict[str, str],
+    response: "asyncio.Future[RemotingCommand]",
+) -> None:
     if answer.done():
         return
     failed = response.cancelled() or response.exception() is not None or response.result().code != ResponseCode.SUCCESS
-    answer.set_result(
-        _push_failure(fields, "the requesting client did not accept the reply") if failed else commands.success(fields)
-    )
+    if not failed:
+        answer.set_result(commands.success(fields))
+    elif others:
+        _push(broker, push, others, answer, fields)
+    else:
+        answer.set_result(_push_failure(fields, "the requesting client did not accept the reply"))
 
 
 def _push_failure(fields: dict[str, str], remark: str) -> RemotingCommand:

@@ -249,7 +249,7 @@ def send_back(broker: Broker, request: Request) -> Answer:
         raise Refused(ResponseCode.NO_PERMISSION, f"topic {topic.name} may not be written to")
     record = broker.store.record(offset)
     if record is None:
-        raise Refused(ResponseCode.SYSTEM_ERROR, f"there is no message at commit log offset {offset}")
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}")
     message = messages.decode_message(record)
     pairs = dict(message.property_map)
     pairs.setdefault(properties.RETRY_TOPIC, message.topic)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proxy.app import App
-from proxy.auth import replies
+from proxy.core import replies
 from remoting import properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from proxy.app import App
-from proxy.auth.replies import Replies
 from proxy.auth.stored_messages import StoredMessages
 from proxy.core.channel import Channel
 from proxy.core.context import Context
 from proxy.core.principal import Method
+from proxy.core.replies import Replies
 from remoting import messages
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, response, success

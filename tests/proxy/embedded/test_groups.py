@@ -95,23 +95,23 @@ async def test_a_closed_connection_leaves_its_own_groups_only(harness: BrokerHar
     harness.join({"g": ["t"], "h": ["t"]}, producers=["p", "q"], channel=one, name="client")
     harness.join({"g": ["t"]}, producers=["p"], channel=two, name="client")
     assert members.groups_after(one, "client", ["p", "r"], ["g"]) == 5
-    assert members.producer_channel("client") is one
+    assert members.producer_channels("client") == [one, two]
     harness.broker.channel_closed(one)
     assert (set(members.consumers), set(members.producers)) == ({"g"}, {"p"})
     assert (list(members.consumers["g"].clients), list(members.producers["p"])) == ([two], [two])
-    assert members.producer_channel("client") is two
+    assert members.producer_channels("client") == [two]
     assert members.groups_after(one, "client", [], []) == 0
     harness.broker.channel_closed(two)
     assert not members.consumers
     assert not members.producers
-    assert members.producer_channel("client") is None
+    assert members.producer_channels("client") == []
 
 
 async def test_another_client_id_of_a_connection_is_found_by_its_own_groups(harness: BrokerHarness) -> None:
     members, channel = harness.broker.members, FakeChannel()
     harness.join({}, producers=["p"], channel=channel, name="former")
     harness.join({}, producers=["p"], channel=channel, name="present")
-    assert (members.producer_channel("former"), members.producer_channel("present")) == (None, channel)
+    assert (members.producer_channels("former"), members.producer_channels("present")) == ([], [channel])
     assert members.groups_after(channel, "former", [], []) == 0
 
 

@@ -264,6 +264,11 @@ async def test_requests_that_cannot_be_rewritten_are_rejected(replica: Replica) 
         assert trace.code == ResponseCode.NO_PERMISSION
         further = await send(acme, "orders", b"x", {properties.INNER_MULTI_DISPATCH: "%LMQ%umbrella"})
         assert further.code == ResponseCode.NO_PERMISSION
+        # A broker removes the delayed message with this id, of whatever topic.
+        removal = {properties.TIMER_DELIVER_MS: "1", properties.TIMER_DEL_UNIQKEY: "0" * 32}
+        removed = await send(acme, "orders", b"x", removal)
+        assert removed.code == ResponseCode.NO_PERMISSION
+        assert properties.TIMER_DEL_UNIQKEY in (removed.remark or "")
         # Clients with an alias for a topic cannot use its broker-side name.
         hidden = await send(old, "orders")
         assert hidden.code == ResponseCode.NO_PERMISSION
@@ -273,8 +278,17 @@ async def test_a_message_outside_the_namespace_is_not_returned(replica: Replica)
     async with replica.remoting(ACME) as acme, replica.remoting() as operator:
         await send(operator, "orders", b"not acme's")
         (stored,) = await operator.pull("orders", "g")
-        foreign = await acme.ask(RequestCode.VIEW_MESSAGE_BY_ID, acme.named({"offset": stored.commit_log_offset}))
-        assert (foreign.code, foreign.body) == (ResponseCode.NO_PERMISSION, b"")
+        answers = []
+        for offset in (stored.commit_log_offset, stored.commit_log_offset + 1):
+            reply = await acme.ask(RequestCode.VIEW_MESSAGE_BY_ID, acme.named({"offset": f"+{offset}"}))
+            answers.append((reply.code, reply.body, reply.fields, (reply.remark or "").replace(str(offset), "offset")))
+        # As if there were no message.
+        assert answers[0] == answers[1]
+        assert answers[0][:2] == (ResponseCode.SYSTEM_ERROR, b"")
+        await send(acme, "orders", b"acme's")
+        (own,) = await acme.pull("orders", "g")
+        reply = await acme.ask(RequestCode.VIEW_MESSAGE_BY_ID, acme.named({"offset": own.commit_log_offset}))
+        assert [viewed.topic for viewed in messages.decode_messages(reply.body)] == ["orders"]
 
 
 async def test_a_property_with_a_foreign_name_is_left_out(replica: Replica) -> None:

@@ -1,4 +1,6 @@
-"""Deferred service of requests, without a proxy."""
+"""Deferred service of requests, without a proxy, and send-backs, with one."""
+
+from pathlib import Path
 
 import pytest
 
@@ -7,12 +9,14 @@ from proxy.traffic_rules.evaluator import Evaluator
 from proxy.traffic_rules.mirroring import MirrorSender
 from proxy.traffic_rules.parsing import parse
 from proxy.traffic_rules.request_gate import RequestGate
-from remoting.codes import RequestCode
+from remoting import properties
+from remoting.codes import RequestCode, ResponseCode
 from remoting.delayed_reply import DelayedReply
 from remoting.errors import ClientGone
 from remoting.requests import REQUESTS
 from tests.proxy.fakes import FakeChannel, stage
 from tests.proxy.messages import complete
+from tests.proxy.traffic_rules.replica import run_replica
 
 pytestmark = pytest.mark.anyio
 
@@ -38,3 +42,40 @@ async def test_a_delayed_request_is_served_unless_its_client_has_gone(gone: bool
     else:
         await reply
     assert served == ([] if gone else [context])
+
+
+@pytest.mark.parametrize("origin", [{}, {"originTopic": "other"}])
+@pytest.mark.parametrize(
+    ("rules", "code"),
+    [
+        ('[[rule]]\nname = "d"\nkind = "deny"\nmatch.topics = ["orders"]', ResponseCode.NO_PERMISSION),
+        ('[[rule]]\nname = "d"\nkind = "deny"\nmatch.topics = ["other"]', ResponseCode.SUCCESS),
+        (
+            '[[rule]]\nname = "a"\nkind = "allow"\nmatch.topics = ["other"]\n'
+            '[[rule]]\nname = "d"\nkind = "deny"\nmatch.groups = ["g"]',
+            ResponseCode.NO_PERMISSION,
+        ),
+    ],
+)
+async def test_a_send_back_is_matched_by_the_topic_of_its_message(
+    tmp_path: Path, rules: str, code: int, origin: dict[str, str]
+) -> None:
+    async with run_replica(tmp_path, "rule = []") as replica, replica.remoting() as client:
+        await replica.create("orders", "other")
+        sent = await client.send("orders", b"x", {properties.UNIQ_CLIENT_MESSAGE_ID: "0" * 32})
+        await client.heartbeat(consumers={"g": ["other"]})
+        first = int(sent.fields["msgId"][16:], 16)
+        fields = {"group": "g", "delayLevel": 1, **origin}
+
+        async def send_back(offset: int) -> int:
+            reply = await client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, client.named({**fields, "offset": offset}))
+            return reply.code
+
+        await replica.apply(rules)
+        assert await send_back(first) == code
+        # Also when it is sent back again, from the retry topic.
+        await replica.apply("rule = []")
+        assert await send_back(first) == ResponseCode.SUCCESS
+        *_, retry = await client.pull("%RETRY%g", "g")
+        await replica.apply(rules)
+        assert await send_back(retry.commit_log_offset) == code

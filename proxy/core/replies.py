@@ -2,6 +2,7 @@
 
 Brokers push a reply to any connection that has registered the client id in it. With authentication, a push is relayed
 only if its correlation id is that of a message that the same connection, or the same user in this process, has sent.
+Without, it goes to the connection of the sender's namespace that has sent such a message, if there is one.
 """
 
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from remoting.command import RemotingCommand
 # Unanswered messages of one connection that are remembered; then the oldest is forgotten.
 _MAX_ASKED = 4096
 _MAX_ID_LENGTH = 128
-_REPLIES = (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
+REPLIES = (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
 
 
 class _Asked(NamedTuple):
@@ -46,7 +47,7 @@ class Replies:
                 context.channel.session.members[context.principal.user] = context.principal
             return
         text = context.fields.get(spec.send.properties)
-        if text is not None and properties.MESSAGE_REPLY_TO_CLIENT in text and context.code not in _REPLIES:
+        if text is not None and properties.MESSAGE_REPLY_TO_CLIENT in text and context.code not in REPLIES:
             self._expect(context, text)
 
     def _expect(self, context: Context, text: str) -> None:
@@ -76,6 +77,15 @@ class Replies:
         # Another connection of the same client.
         users = channel.session.members
         return channel if asked.principal.failure is None and asked.principal.user in users else None
+
+    def asker(self, command: RemotingCommand) -> Channel | None:
+        """Return the connection that has asked for a reply under the client id in it; None if none is open."""
+        text = command.fields.get("properties", "")
+        asked = self._forget(properties.get(text, properties.CORRELATION_ID) or "")
+        if asked is None or asked.channel.closed:
+            return None
+        client_id = properties.get(text, properties.MESSAGE_REPLY_TO_CLIENT)
+        return asked.channel if asked.channel.session.client_id == client_id else None
 
     def on_connection_event(self, event: ConnectionEvent) -> None:
         """Forget the messages of a connection that has closed."""

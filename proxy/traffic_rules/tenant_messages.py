@@ -1,0 +1,96 @@
+"""Guards of requests by which a namespaced client names a message, but not the topic that a broker takes it from.
+
+They look at the message itself first, as `proxy.auth.stored_messages` does for users.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+
+from proxy.core import stored_topics
+from proxy.core.channel import Channel
+from proxy.core.context import Context
+from proxy.core.forwarding import forward
+from proxy.core.grpc_channel import GrpcChannel
+from proxy.core.messaging import Handling, Messaging, Serve, as_future
+from proxy.core.principal import Principal
+from proxy.traffic_rules.grpc_resources import ResourceNames
+from proxy.traffic_rules.name_mapping import NameMapping
+from proxy.traffic_rules.namespaced_channel import NamespacedChannel
+from remoting import command as commands
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
+
+_Handled = Awaitable[RemotingCommand] | None
+_Guard = Callable[[Messaging, Context, Serve, NameMapping], Awaitable[RemotingCommand]]
+# No broker has a message at this offset.
+_NO_OFFSET = str(2**63 - 1)
+
+
+class TenantMessages:
+    """The guards. recalls_by_id: whether brokers recall a message by its id, whatever its topic is."""
+
+    def __init__(self, *, recalls_by_id: bool = True) -> None:
+        self._guards: dict[int, _Guard] = {int(RequestCode.CONSUMER_SEND_MSG_BACK): _send_back}
+        if recalls_by_id:
+            self._guards[int(RequestCode.RECALL_MESSAGE)] = _recall
+
+    def wrap(self, handlers: Mapping[int, Handling]) -> dict[int, Handling]:
+        """Return the core's handlers with the guards before them."""
+
+        def guarded(guard: _Guard, handling: Handling) -> Handling:
+            return lambda core, context: _serve(guard, core, partial(handling, core), context)
+
+        return {
+            **handlers,
+            **{code: guarded(guard, handlers.get(code, forward)) for code, guard in self._guards.items()},
+        }
+
+    def serve_at_broker(self, core: Messaging, serve: Serve, context: Context) -> _Handled:
+        """Serve a request of the embedded broker's own listener."""
+        guard = self._guards.get(context.code)
+        return serve(context) if guard is None else _serve(guard, core, serve, context)
+
+
+def names_of(channel: Channel, principal: Principal) -> NameMapping | None:
+    """Return the name mapping of a request's sender; None if it is in no namespace."""
+    names = None
+    if isinstance(channel, NamespacedChannel):
+        names = channel.names_of(principal)
+    elif isinstance(channel, GrpcChannel) and isinstance(channel.name_mapping, ResourceNames):
+        names = channel.name_mapping.names
+    return names if names is not None and names.namespace else None
+
+
+def _serve(guard: _Guard, core: Messaging, serve: Serve, context: Context) -> _Handled:
+    names = names_of(context.channel, context.principal)
+    return serve(context) if names is None else guard(core, context, serve, names)
+
+
+async def _served(serve: Serve, context: Context) -> RemotingCommand:
+    reply = serve(context)
+    return commands.success() if reply is None else await as_future(reply)
+
+
+async def _send_back(core: Messaging, context: Context, serve: Serve, names: NameMapping) -> RemotingCommand:
+    """Let the broker answer as for an offset without a message if the message is not the client's.
+
+    Otherwise the client would learn the offsets of other tenants' messages.
+    """
+    offset = context.fields["offset"]
+    message = await stored_topics.view(core, context, offset)
+    if message is None or names.owns(message.topic, context.group):
+        return await _served(serve, context)
+    context.fields["offset"] = _NO_OFFSET
+    reply = await _served(serve, context)
+    if reply.remark:
+        reply.header["remark"] = reply.remark.replace(_NO_OFFSET, offset)
+    return reply
+
+
+async def _recall(core: Messaging, context: Context, serve: Serve, names: NameMapping) -> RemotingCommand:
+    topics = await stored_topics.topics_of_delayed(core, context)
+    if all(names.owns(topic) for topic in topics):
+        return await _served(serve, context)
+    return commands.response(
+        ResponseCode.NO_PERMISSION, remark="the recall handle names a message outside the client's namespace"
+    )
