@@ -14,7 +14,7 @@ from remoting import command as commands
 from remoting import properties
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
-from remoting.errors import BodyError
+from remoting.errors import BodyError, InvalidRequest
 from remoting.messages import BatchMessage, encode_batch
 from remoting.permissions import NEEDS, Needs, ResourceKind
 from remoting.requests import INTERNAL_REQUESTS, REQUESTS, SEND_FIELD_NAMES, Direction
@@ -364,6 +364,39 @@ async def test_a_new_secret_is_used_while_other_sources_are_still_read(tmp_path:
     (tmp_path / "users.toml").write_text(OWN_FILE.replace("secret-of-alice", "another-secret-of-alice"))
     assert await source.refresh()
     ask(made, signed(command(RequestCode.PULL_MESSAGE), Credentials("alice-1", "another-secret-of-alice")))
+
+
+@pytest.mark.parametrize("code", [RequestCode.AUTH_CREATE_ACL, RequestCode.AUTH_UPDATE_ACL])
+def test_the_audit_log_names_the_subject_of_an_acl(
+    tmp_path: Path, code: RequestCode, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = authority(tmp_path)
+
+    def change(body: bytes, subject: str = "User:bob") -> None:
+        ask(made, signed(commands.request(code, {"subject": subject}, body), ROOT))
+
+    for same in (b'{"subject":"User:bob"}', b'{"subject":" "}', b'{"subject":null}', b'{"policies":[]}', b""):
+        change(same)
+    lines = [record.getMessage() for record in caplog.records if record.name == "gantry.audit"]
+    assert len(lines) == 5
+    assert all("subject User:bob" in line for line in lines)
+    for key in (b"subject", b"Subject", b"sub_ject", b"\\u0073ubject"):
+        with pytest.raises(InvalidRequest, match="another subject"):
+            change(b'{"%b":"User:eve"}' % key)
+    for body in (
+        b'{"subject":"User:eve","subject":null}',
+        b'{"subject":"User:bob","SUBJECT":"User:eve"}',
+        b'{"subject":"User:bob "}',
+        b'{"subject":{}}',
+    ):
+        with pytest.raises(InvalidRequest):
+            change(body)
+    with pytest.raises(InvalidRequest):
+        change(b'{"subject":"User:eve"}', "")
+    for body in (b"{'subject':'User:eve'}", b"[", b"[" * 100_000, b"[]", b"\xff"):
+        with pytest.raises(BodyError):
+            change(body)
+    assert len(lines) == len([record for record in caplog.records if record.name == "gantry.audit"])
 
 
 async def test_changes_of_users_apply_at_once(tmp_path: Path) -> None:
