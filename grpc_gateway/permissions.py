@@ -59,9 +59,14 @@ def send_permission(topic: str) -> Permission:
     return Permission(ResourceKind.TOPIC, topic, _PUB)
 
 
+def member_permission(group: str) -> Permission:
+    """Return the permission to be a member of a consumer group."""
+    return Permission(ResourceKind.GROUP, group, _SUB)
+
+
 def consume_permissions(topic: str, group: str) -> tuple[Permission, Permission]:
     """Return the permissions to consume a topic as a member of a group."""
-    return Permission(ResourceKind.TOPIC, topic, _SUB), Permission(ResourceKind.GROUP, group, _SUB)
+    return Permission(ResourceKind.TOPIC, topic, _SUB), member_permission(group)
 
 
 def _send(request: pb.SendMessageRequest) -> _Permissions:

@@ -18,17 +18,17 @@ from remoting.signature import SecretKey
 
 _PERMISSIONS = {Role.NORMAL: "none", Role.OPERATOR: "read", Role.SUPER: "write"}
 _PROTOCOL = "admin"
-# Verifications of hashed passwords per second: each takes about 50 ms, and everyone who reaches the port causes them.
-# Sources without failures, with few, and with more have budgets of their own, so that guesses do not keep others from
-# logging in, and neither those who mistyped.
+# Verifications per second, of passwords and of secret keys: that of a hash takes about 50 ms, and everyone who reaches
+# the port can guess. Sources without failures, with few, and with more have budgets of their own, so that guesses keep
+# neither others from logging in nor those who mistyped.
 _VERIFICATIONS_PER_SECOND = 2
 _FAILURES = (0.5, 3.0)
-# Verified passwords that are remembered, as digests under a key of this process.
+# Verified passwords and secret keys that are remembered, as digests under a key of this process.
 _MAX_VERIFIED = 1000
 
 
 class TooManyLogins(Exception):
-    """A password is not verified now; a second later it may be."""
+    """A password or secret key is not verified now; a second later it may be."""
 
 
 class AdminUsers:
@@ -42,12 +42,12 @@ class AdminUsers:
         self._guard = guard
         self._clock = clock
         self._digests = SecretKey(secrets.token_hex())
-        # By user and digest of the password: the text of the hash, which changes with the password.
+        # By user and digest of the secret: the text of `_current`.
         self._verified: dict[tuple[str, bytes], str] = {}
         self._second = 0
         # In this second, by the number of failures of the source.
         self._verifications = Counter[int]()
-        # Verified against for unknown users; None until a user has a hashed password.
+        # Verified against for users without a hashed password; None until a user has one.
         self._no_password: PasswordHash | None = None
 
     def __call__(self, authorization: str, address: str) -> tuple[str, str] | None:
@@ -84,42 +84,43 @@ class AdminUsers:
         return self._authority.principal(name, Method.PASSWORD)
 
     def _failure(self, user: User | None, name: str, secret: str, address: str) -> Failure | None:
-        hashed = self._hash_of(user)
-        if hashed is not None:
-            failure = self._verify(hashed, name, secret, address)
-        else:
-            key = None if user is None else user.key
-            # Equal secrets have equal digests; only the digests are kept.
-            expected = (self._authority.no_key if key is None else key).digest(b"")
-            matches = hmac.compare_digest(SecretKey(secret).digest(b""), expected)
-            failure = None if matches and key is not None else Failure.WRONG_SECRET
-        if failure is Failure.NOT_VERIFIED:
-            return failure
-        if user is None or (user.key is None and user.password is None):
-            return Failure.UNKNOWN_USER
-        return failure if failure is not None or user.enabled else Failure.DISABLED_USER
+        login, current = (name, self._digests.digest(secret.encode())), self._current(user)
+        if self._verified.get(login) != current:
+            if not self._may_verify(address):
+                return Failure.NOT_VERIFIED
+            if not self._verify(user, secret):
+                unknown = user is None or (user.key is None and user.password is None)
+                return Failure.UNKNOWN_USER if unknown else Failure.WRONG_SECRET
+            self._remember(login, current)
+        return None if user is not None and user.enabled else Failure.DISABLED_USER
 
-    def _hash_of(self, user: User | None) -> PasswordHash | None:
-        """Return the hash to verify against; for unknown users a random one, so that the time does not show them."""
-        if user is not None:
-            return user.password
+    def _current(self, user: User | None) -> str:
+        """Return a text that changes with a user's password or key; for unknown users one that never is remembered."""
+        return self._key(user).digest(b"").hex() if user is None or user.password is None else user.password.text
+
+    def _key(self, user: User | None) -> SecretKey:
+        return self._authority.no_key if user is None or user.key is None else user.key
+
+    def _verify(self, user: User | None, secret: str) -> bool:
+        """Return whether a secret is a user's. All users take the time for both kinds, which would show the kind."""
+        # Equal secrets have equal digests; only the digests are kept.
+        matches = hmac.compare_digest(SecretKey(secret).digest(b""), self._key(user).digest(b""))
+        password = None if user is None else user.password
+        hashed = self._hash_for_others() if password is None else password
+        verified = hashed is not None and hashed.verify(secret)
+        return matches if password is None else verified
+
+    def _hash_for_others(self) -> PasswordHash | None:
+        """Return a hash of a random password, for users without one; None if no user has one."""
         if self._no_password is None and self._authority.has_passwords:
             self._no_password = PasswordHash(hash_password(secrets.token_hex()))
         return self._no_password
 
-    def _verify(self, hashed: PasswordHash, name: str, secret: str, address: str) -> Failure | None:
-        digest = name, self._digests.digest(secret.encode("utf-8", "surrogatepass"))
-        if self._verified.get(digest) == hashed.text:
-            return None
-        if not self._may_verify(address):
-            return Failure.NOT_VERIFIED
-        if not hashed.verify(secret):
-            return Failure.WRONG_SECRET
-        self._verified.pop(digest, None)
+    def _remember(self, login: tuple[str, bytes], current: str) -> None:
+        self._verified.pop(login, None)
         if len(self._verified) >= _MAX_VERIFIED:
             del self._verified[next(iter(self._verified))]
-        self._verified[digest] = hashed.text
-        return None
+        self._verified[login] = current
 
     def _may_verify(self, address: str) -> bool:
         """Count a verification for a source, and return whether it is within the budget of this second."""

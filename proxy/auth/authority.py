@@ -3,6 +3,7 @@
 The core calls it as one of its checks, the gRPC gateway with the permissions of each rpc.
 """
 
+import json
 import math
 import secrets
 import time
@@ -22,7 +23,7 @@ from proxy.core.context import Context
 from proxy.core.principal import OWN, Failure, Method, Principal
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
-from remoting.errors import NotPermitted
+from remoting.errors import BodyError, InvalidRequest, NotPermitted
 from remoting.permissions import Action, Permission
 from remoting.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, SecretKey, verify
 
@@ -32,7 +33,10 @@ _MAX_DECISIONS = 100_000
 _ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
 # They need Update, because their responses have secrets, and change nothing.
 _SECRET_READS = frozenset({RequestCode.AUTH_GET_USER, RequestCode.AUTH_LIST_USER})
+_ACL_CHANGES = frozenset({RequestCode.AUTH_CREATE_ACL, RequestCode.AUTH_UPDATE_ACL})
 _CHANGES = frozenset({Action.CREATE, Action.UPDATE, Action.DELETE})
+# Brokers ignore them in keys of bodies (fastjson's smart match).
+_IGNORED_IN_KEYS = str.maketrans("", "", "_-")
 _UNAUTHENTICATED = "authentication failed: this listener needs valid credentials"
 
 
@@ -163,9 +167,11 @@ class Authority:
             return self.principal(name, Method.ADDRESS)
         if user is None or user.key is None:
             # Takes as long as for a known user.
-            verify(command, self.no_key)
+            if signer is None:
+                verify(command, self.no_key)
             return Principal(name, Method.SIGNATURE, failure=Failure.UNKNOWN_USER)
-        if not verify(command, user.key):
+        # A second verification with the same key would show by its time that the user has signed lately.
+        if (signer is not None and signer[0] is user.key) or not verify(command, user.key):
             return Principal(name, Method.SIGNATURE, failure=Failure.WRONG_SECRET)
         if not user.accepts_token(command.fields.get(SECURITY_TOKEN, "")):
             return Principal(name, Method.SIGNATURE, failure=Failure.WRONG_TOKEN)
@@ -206,7 +212,10 @@ class Authority:
     # Decisions.
 
     def __call__(self, context: Context) -> None:
-        """Decide about a request: a check of the core. Raises NotAuthenticated, Forbidden, BodyError."""
+        """Decide about a request: a check of the core.
+
+        Raises NotAuthenticated, Forbidden, BodyError, InvalidRequest.
+        """
         principal = context.principal
         if principal is OWN:
             return
@@ -233,6 +242,8 @@ class Authority:
         needed = tuple(permissions(spec, fields, context.command.body))
         self.require(principal, needed, context.channel.protocol, host, spec.name)
         if spec.tool and any(not _CHANGES.isdisjoint(permission.actions) for permission in needed):
+            if spec.code in _ACL_CHANGES and context.command.body:
+                _check_subject(fields.get("subject", ""), context.command.body)
             log = self.audit.read if spec.code in _SECRET_READS else self.audit.changed
             log(principal, context.channel.protocol, host, spec.name, _text(needed) + _subject(fields))
         elif key is not None:
@@ -311,6 +322,24 @@ _NO_CREDENTIAL = Principal("", Method.NONE, failure=Failure.NO_CREDENTIAL)
 def _subject(fields: Mapping[str, str]) -> str:
     """Return the user or the subject of policies that a request is about, for the audit log."""
     return "".join(f", {name} {fields[name]}" for name in ("username", "subject") if fields.get(name))
+
+
+def _check_subject(subject: str, body: bytes) -> None:
+    """Check that the JSON of an ACL has no other subject than that of the ext field, which the audit log names.
+
+    Brokers prefer the body's, whatever the case of its key, `_` and `-` in it, and read several of them. Raises
+    BodyError, InvalidRequest.
+    """
+    try:
+        pairs = json.loads(body.decode(), object_pairs_hook=tuple)
+    except (ValueError, RecursionError):
+        raise BodyError("the body is not the JSON of an ACL") from None
+    if not isinstance(pairs, tuple):
+        raise BodyError("the body is not the JSON of an ACL")
+    for key, value in pairs:
+        text = "" if value is None else str(value)
+        if key.translate(_IGNORED_IN_KEYS).casefold() == "subject" and text.strip() and text != subject:
+            raise InvalidRequest("the body has another subject than the ext field subject")
 
 
 def _text(needed: Iterable[Permission]) -> str:

@@ -5,11 +5,12 @@ import time
 from collections.abc import Callable, Iterable
 
 from grpc_gateway.clients.client import Client
-from grpc_gateway.permissions import consume_permissions, send_permission, settings_permissions
+from grpc_gateway.permissions import consume_permissions, member_permission, send_permission, settings_permissions
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from proxy.auth.authority import Authority
 from proxy.auth.resources import permissions
 from proxy.core.channel import Channel
+from proxy.core.client_registry import Member
 from proxy.core.context import Context
 from proxy.core.long_poll import end_poll
 from proxy.core.messaging import Messaging
@@ -102,22 +103,34 @@ class Revocation:
         return ended
 
     def _close_members(self) -> int:
-        """Close the connections of members that may no longer send their last heartbeat."""
+        """Close the connections of members that may no longer send their last heartbeat, or be in all their groups."""
         closed = 0
         for channel in list(self._channels()):
-            beat = channel.session.heartbeat
-            if beat is None or self._core.registry.member(channel) is None:
+            beat, member = channel.session.heartbeat, self._core.registry.member(channel)
+            if beat is None or member is None:
                 continue
-            if not self._may(channel, channel.principal, beat, REQUESTS[beat.code]):
+            may_send = self._may(channel, channel.principal, beat, REQUESTS[beat.code])
+            if not may_send or not self._may_stay(member, channel):
                 closed += 1
                 channel.close(CloseCause.REVOKED)
         return closed
 
+    def _may_stay(self, member: Member, channel: RemotingChannel) -> bool:
+        """Return whether a member may be in all its groups: its last heartbeat need not name those of former ones.
+
+        Nobody needs a permission for a producer group.
+        """
+        # Each of them has sent a heartbeat.
+        senders, host = channel.session.members.values() or (channel.principal,), channel.peer.address.host
+        return all(
+            any(self._has(sender, (member_permission(group),), host) for sender in senders)
+            for group in member.consumers
+        )
+
     def _remove_clients(self) -> int:
         removed = {}
         for client in self._clients:
-            needed = () if client.settings is None else settings_permissions(client.settings)
-            if not self._has(client.principal, needed, client.peer.address.host):
+            if not self._has(client.principal, _needed(client), client.peer.address.host):
                 removed[client] = Code.FORBIDDEN if self._authority.is_valid(client.principal) else Code.UNAUTHORIZED
             else:
                 self._forget_topics(client)
@@ -152,6 +165,18 @@ class Revocation:
         if principal is OWN:
             return True
         return self._authority.is_valid(principal) and self._authority.first_denied(principal, needed, host) is None
+
+
+def _needed(client: Client) -> list[Permission]:
+    """Return the permissions that a client needs for its settings and for the group of its registration.
+
+    A client without settings names its group in Heartbeat.
+    """
+    needed = [] if client.settings is None else list(settings_permissions(client.settings))
+    registration = client.registration
+    if registration is not None and registration.group:
+        needed.append(member_permission(registration.group))
+    return needed
 
 
 def _end_poll(context: Context, error: RemotingError) -> int:

@@ -206,7 +206,7 @@ class AdminService:
         except BadCredentials:
             raise Denied(Code.UNAUTHORIZED, "credentials", "the credential is unknown") from None
         except TooManyLogins:
-            raise Denied(Code.TOO_MANY_REQUESTS, "logins", "passwords are not verified now, try again") from None
+            raise Denied(Code.TOO_MANY_REQUESTS, "logins", "logins are not verified now, try again") from None
 
     def _check(self, rpc: Rpc, caller: Caller) -> None:
         wanted = rpc.role.name.lower()

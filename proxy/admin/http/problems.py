@@ -63,8 +63,8 @@ class Refused(Exception):
 
 
 def too_many_logins() -> Refused:
-    """Return the refusal of a password that is not verified now."""
-    return Refused(429, "passwords are not verified now, try again", {"Retry-After": "1"})
+    """Return the refusal of a login that is not verified now."""
+    return Refused(429, "logins are not verified now, try again", {"Retry-After": "1"})
 
 
 def content(

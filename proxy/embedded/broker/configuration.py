@@ -1,6 +1,6 @@
 """Handlers of tools' requests that create, show and delete topics and groups (RocketMQ's AdminBrokerProcessor)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ from remoting import command as commands
 from remoting.codes import ResponseCode
 from remoting.errors import BodyError, InvalidRequest
 from remoting.fastjson import load_request
-from remoting.names import is_system
+from remoting.names import RETRY_PREFIX, is_system
 from remoting.properties import MessageType
 
 _ATTRIBUTES: dict[str, frozenset[str] | None] = {
@@ -98,9 +98,7 @@ def delete_topic(broker: Broker, request: Request) -> Answer:
     name = request.text("topic")
     if is_system(name):
         raise InvalidRequest(f"topic {name} is a system topic")
-    topics = [name]
-    for group in broker.groups:
-        topics += [names.pop_retry_topic(name, group.name, v2) for v2 in (False, True)]
+    topics = [name, *_pop_retry_topics(broker, name)]
     with broker.store.transaction():
         for topic in topics:
             if topic in broker.topics:
@@ -111,6 +109,19 @@ def delete_topic(broker: Broker, request: Request) -> Answer:
                 broker.checkpoints.drop_topic(topic)
                 broker.store.when_written(partial(broker.statistics.drop_topic, topic))
     return broker.when_durable(commands.success())
+
+
+def _pop_retry_topics(broker: Broker, topic: str) -> Iterator[str]:
+    """Yield the names of a topic's retry topics of popping groups.
+
+    That of the group `g` and the topic `t` is also the name of the retry topic of a group `g_t`: while there is such a
+    group, it is its own.
+    """
+    for group in broker.groups:
+        for v2 in (False, True):
+            name = names.pop_retry_topic(topic, group.name, v2)
+            if broker.groups.get(name.removeprefix(RETRY_PREFIX)) is None:
+                yield name
 
 
 def topic_config(broker: Broker, request: Request) -> Answer:

@@ -85,18 +85,19 @@ role = "super"
 
 
 def test_hashed_password_identifies_its_user(tmp_path: Path) -> None:
-    users, _, made = hashed(tmp_path)
+    users, clock, made = hashed(tmp_path)
     assert users(basic(Credentials("boss-01", "password-of-boss")), "192.0.2.1") == ("boss-01", "write")
     assert users(basic(ROOT), "192.0.2.1") == ("root-01", "write")
+    clock.now += 1
     assert users(basic(Credentials("boss-01", "password-of-root")), "192.0.2.1") is None
     assert users(basic(Credentials("boss-02", "password-of-boss")), "192.0.2.1") is None
     assert made.counts == {(Method.PASSWORD, "wrong secret"): 1, (Method.PASSWORD, "unknown user"): 1}
 
 
-def guess(users: AdminUsers, count: int, source: str) -> None:
+def guess(users: AdminUsers, count: int, source: str, user: str = "boss-01") -> None:
     for number in range(count):
         with suppress(TooManyLogins):
-            assert users(basic(Credentials("boss-01", f"guess-{number}")), source) is None
+            assert users(basic(Credentials(user, f"guess-{number}")), source) is None
 
 
 BOSS = basic(Credentials("boss-01", "password-of-boss"))
@@ -114,11 +115,51 @@ def test_verifications_of_hashes_are_limited_but_not_for_verified_passwords(tmp_
     assert made.counts[Method.PASSWORD, "wrong secret"] == 7
 
 
-def test_unknown_users_are_limited_like_known_ones(tmp_path: Path) -> None:
+# With a password, with a secret key only, and unknown.
+KINDS = ("boss-01", "root-01", "boss-02")
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_all_users_are_limited_alike(tmp_path: Path, name: str) -> None:
+    users, _, made = hashed(tmp_path)
+    guess(users, 10, "192.0.2.66", name)
+    assert made.counts[Method.PASSWORD, "too many verifications"] == 5
+    for other in KINDS:
+        with pytest.raises(TooManyLogins):
+            users(basic(Credentials(other, "guess")), "192.0.2.66")
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_guess_takes_one_verification_of_a_hash_for_every_user(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     users, _, _ = hashed(tmp_path)
-    guess(users, 10, "192.0.2.66")
-    with pytest.raises(TooManyLogins):
-        users(basic(Credentials("boss-02", "guess")), "192.0.2.66")
+    verified = []
+    monkeypatch.setattr(PasswordHash, "verify", lambda hashed, secret: verified.append(secret))
+    guess(users, 1, "192.0.2.66", name)
+    assert verified == ["guess-0"]
+
+
+def test_guesses_of_secret_keys_are_limited_without_passwords_too(tmp_path: Path) -> None:
+    made, clock = authority(tmp_path, USERS), Clock()
+    made.failures = FailureDelays(clock)
+    users = AdminUsers(made, GrpcGuard(made, window=300.0), clock)
+    assert users(basic(ROOT), "192.0.2.1") is not None
+    guess(users, 1500, "192.0.2.66", "root-01")
+    assert made.counts[Method.PASSWORD, "wrong secret"] == 5
+    # Verified before, at its own address and at that of the guesses.
+    assert users(basic(ROOT), "192.0.2.1") == users(basic(ROOT), "192.0.2.66") == ("root-01", "write")
+
+
+def test_a_changed_secret_key_is_verified_again(tmp_path: Path) -> None:
+    users, clock, made = hashed(tmp_path)
+    assert users(basic(ROOT), "192.0.2.1") is not None
+    file = tmp_path / "users.toml"
+    file.write_text(file.read_text().replace("secret-of-root", "another-secret-of-root"))
+    anyio.run(made.refresh)
+    clock.now += 1
+    assert users(basic(ROOT), "192.0.2.1") is None
+    assert users(basic(Credentials("root-01", "another-secret-of-root")), "192.0.2.1") is not None
 
 
 def test_guesses_do_not_keep_others_from_logging_in(tmp_path: Path) -> None:

@@ -10,14 +10,15 @@ from proxy.auth.resources import permissions
 from proxy.core.context import Context
 from proxy.core.principal import OWN, Failure, Method
 from proxy.embedded.requests import BROKER_REQUESTS
+from remoting import command as commands
 from remoting import properties
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
-from remoting.errors import BodyError
+from remoting.errors import BodyError, InvalidRequest
 from remoting.messages import BatchMessage, encode_batch
 from remoting.permissions import NEEDS, Needs, ResourceKind
 from remoting.requests import INTERNAL_REQUESTS, REQUESTS, SEND_FIELD_NAMES, Direction
-from remoting.signature import Credentials
+from remoting.signature import SIGNATURE, Credentials
 from tests.proxy.auth.users import (
     ALICE,
     BOB,
@@ -332,6 +333,70 @@ def test_responses_do_not_say_which_half_is_wrong(tmp_path: Path) -> None:
         (Method.SIGNATURE, "unknown user"): 1,
         (Method.SIGNATURE, "wrong secret"): 1,
     }
+
+
+class _Fields(dict[str, str]):
+    """Ext fields that count the verifications of the signature."""
+
+    verifications = 0
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.verifications += name == SIGNATURE
+        return super().get(name, default)
+
+
+@pytest.mark.parametrize("credentials", [IMPOSTOR, STRANGER, Credentials("bob-0001", "not-the-secret")])
+def test_a_wrong_signature_is_verified_once_whether_or_not_its_user_has_signed(
+    tmp_path: Path, credentials: Credentials
+) -> None:
+    made = authority(tmp_path)
+    ask(made, signed(command(RequestCode.PULL_MESSAGE), ALICE))
+    fields = _Fields(signed(command(RequestCode.PULL_MESSAGE), credentials).fields)
+    sent = commands.request(RequestCode.PULL_MESSAGE, fields)
+    assert made.of_command(sent, peer()).failure in (Failure.WRONG_SECRET, Failure.UNKNOWN_USER)
+    assert fields.verifications == 1
+
+
+async def test_a_new_secret_is_used_while_other_sources_are_still_read(tmp_path: Path) -> None:
+    source = own_source(tmp_path)
+    made = undelayed(Authority([source]))
+    ask(made, signed(command(RequestCode.PULL_MESSAGE), ALICE))
+    (tmp_path / "users.toml").write_text(OWN_FILE.replace("secret-of-alice", "another-secret-of-alice"))
+    assert await source.refresh()
+    ask(made, signed(command(RequestCode.PULL_MESSAGE), Credentials("alice-1", "another-secret-of-alice")))
+
+
+@pytest.mark.parametrize("code", [RequestCode.AUTH_CREATE_ACL, RequestCode.AUTH_UPDATE_ACL])
+def test_the_audit_log_names_the_subject_of_an_acl(
+    tmp_path: Path, code: RequestCode, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = authority(tmp_path)
+
+    def change(body: bytes, subject: str = "User:bob") -> None:
+        ask(made, signed(commands.request(code, {"subject": subject}, body), ROOT))
+
+    for same in (b'{"subject":"User:bob"}', b'{"subject":" "}', b'{"subject":null}', b'{"policies":[]}', b""):
+        change(same)
+    lines = [record.getMessage() for record in caplog.records if record.name == "gantry.audit"]
+    assert len(lines) == 5
+    assert all("subject User:bob" in line for line in lines)
+    for key in (b"subject", b"Subject", b"sub_ject", b"\\u0073ubject"):
+        with pytest.raises(InvalidRequest, match="another subject"):
+            change(b'{"%b":"User:eve"}' % key)
+    for body in (
+        b'{"subject":"User:eve","subject":null}',
+        b'{"subject":"User:bob","SUBJECT":"User:eve"}',
+        b'{"subject":"User:bob "}',
+        b'{"subject":{}}',
+    ):
+        with pytest.raises(InvalidRequest):
+            change(body)
+    with pytest.raises(InvalidRequest):
+        change(b'{"subject":"User:eve"}', "")
+    for body in (b"{'subject':'User:eve'}", b"[", b"[" * 100_000, b"[]", b"\xff"):
+        with pytest.raises(BodyError):
+            change(body)
+    assert len(lines) == len([record for record in caplog.records if record.name == "gantry.audit"])
 
 
 async def test_changes_of_users_apply_at_once(tmp_path: Path) -> None:

@@ -293,6 +293,31 @@ async def test_a_revoked_permission_ends_polls_streams_and_memberships(tmp_path:
         await poller.close()
 
 
+async def test_a_member_leaves_when_a_group_is_revoked_that_its_last_heartbeat_does_not_name(tmp_path: Path) -> None:
+    both, one = '"Group:g", "Group:other"', '"Group:other"'
+    async with replica(tmp_path) as app, dialled(app) as channel:
+        file = write(tmp_path / "users.txt", OWN_FILE.replace('"Group:g"', both))
+        await until(lambda: app.authority is not None and app.authority.epoch)
+        leaving, staying = await Client.connect(app), await Client.connect(app)
+        for client, groups in ((leaving, ("g", "other")), (staying, ("other",))):
+            for group in groups:
+                beat = heartbeat(f"r{len(groups)}", {group: ["orders"]})
+                assert (await client.ask(signed(beat, ALICE))).code == 0
+        # Without settings: the client's group is that of its heartbeats.
+        caller = GrpcClient(channel, ALICE)
+        receive = rpcs()["ReceiveMessage"]
+        receive.invisible_duration.seconds = 30
+        assert await caller.call("SendMessage", rpcs()["SendMessage"]) == Code.OK
+        assert await caller.call("ReceiveMessage", receive) == Code.OK
+        assert await caller.call("Heartbeat", rpcs()["Heartbeat"]) == Code.OK
+        assert app.registry.consumer_ids("g") == {"r2", "c1"}
+        file.write_text(OWN_FILE.replace('"Group:g"', one))
+        await soon(leaving.gone.wait())
+        await until(lambda: not app.registry.consumer_ids("g"))
+        assert app.registry.consumer_ids("other") == {"r1"}
+        await staying.close()
+
+
 async def until(condition: Any) -> None:
     async with asyncio.timeout(30):
         while not condition():

@@ -106,6 +106,19 @@ async def test_topics_are_created_changed_and_deleted(harness: BrokerHarness) ->
     assert harness.stored("t") == []
 
 
+async def test_a_deleted_topic_leaves_the_retry_topics_of_other_groups(harness: BrokerHarness) -> None:
+    for group in ("g", "g_t"):
+        harness.get(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, orjson.dumps({"groupName": group}))
+    for topic in ("t", "u", "%RETRY%g_t", "%RETRY%g+t", "%RETRY%g_u"):
+        harness.topic(topic)
+    for topic in ("t", "u"):
+        harness.get(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+    # Of the popping group g, unless a group has the name.
+    assert [name for name in ("%RETRY%g_t", "%RETRY%g+t", "%RETRY%g_u") if name in harness.broker.topics] == [
+        "%RETRY%g_t"
+    ]
+
+
 _INVALID, _ERROR = ResponseCode.INVALID_PARAMETER, ResponseCode.SYSTEM_ERROR
 
 
