@@ -7,6 +7,7 @@ import pytest
 from tests.proxy.tools.cli.access_walk import walk
 from tests.proxy.tools.cli.shell import ADMIN, Done, Shell
 
+
 def test_users_of_a_file_are_managed(tmp_path: Path) -> None:
     def run(*words: object) -> Done:
         return Shell("127.0.0.1:1").run(*words, "--file", tmp_path / "users.toml")

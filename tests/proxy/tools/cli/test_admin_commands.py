@@ -185,8 +185,9 @@ def test_context_is_used_and_its_file_is_private(served: AdminShell, tmp_path: P
     bare = {"GANTRY_PROFILES": str(file), "GANTRY_ADMIN": "", "GANTRY_ADMIN_TOKEN": "", "GANTRY_ENDPOINT": ""}
     options = ("--endpoint", served.endpoint, "--admin", served.admin, "--token-file", token)
     added = served.run("context", "add", "here", *options, env=bare)
-    assert (added.status, added.out) == (0, "context here saved\n")
-    assert served.run("context", "add", "there", "--endpoint", "192.0.2.1:8080", env=bare).status == 0
+    assert (added.status, added.out) == (0, "context here saved, and current\n")
+    second = served.run("context", "add", "there", "--endpoint", "192.0.2.1:8080", env=bare)
+    assert (second.status, second.out) == (0, "context there saved\n")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     listed = served.run("context", "--json", env=bare).objects
     assert [(one["context"], one["current"]) for one in listed] == [("here", True), ("there", False)]
