@@ -140,14 +140,18 @@ class UsersEditor:
             self._encrypt(self._cipher)
         text = tomlkit.dumps(self._document)
         parse([(str(self._path), text)], self._cipher)
-        descriptor, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.")
+        if self._path.exists() and not self._path.is_file():
+            raise ValueError(f"{self._path}: not a regular file")
+        # A link stays: the file that it names is replaced.
+        target = self._path.resolve()
+        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 os.fchmod(descriptor, self._mode)
                 file.write(text)
                 file.flush()
                 os.fsync(descriptor)
-            os.replace(name, self._path)
+            os.replace(name, target)
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise

@@ -150,19 +150,28 @@ class Writer:
 
 @contextmanager
 def writing(path: Path) -> Iterator[Writer]:
-    """Write a new file, compressed by its suffix; it appears under its name when complete. The path - is stdout."""
+    """Write a new file, compressed by its suffix; it appears under its name when complete. The path - is stdout.
+
+    A pipe or a device gets the lines directly.
+    """
     if path == STDOUT:
         yield Writer(sys.stdout.buffer)
         sys.stdout.buffer.flush()
         return
-    unfinished = path.with_name(f".{path.name}.unfinished")
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file, _compressed(path.suffix, file) as compressed:
+            yield Writer(compressed)
+        return
+    # A link stays: the file that it names is replaced.
+    target = path.resolve()
+    unfinished = target.with_name(f".{target.name}.unfinished")
     try:
         with _created(unfinished, path) as file:
             with _compressed(path.suffix, file) as compressed:
                 yield Writer(compressed)
             file.flush()
             os.fsync(file.fileno())
-        unfinished.replace(path)
+        unfinished.replace(target)
     finally:
         unfinished.unlink(missing_ok=True)
 

@@ -65,6 +65,10 @@ def _read(file: Path) -> tomlkit.TOMLDocument:
 
 
 def _write(file: Path, content: tomlkit.TOMLDocument) -> None:
+    if file.exists() and not file.is_file():
+        raise CommandError(f"{file}: not a regular file")
+    # A link stays: the file that it names is replaced.
+    file = file.resolve()
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     unfinished = file.with_name(f".{file.name}.unfinished")
     unfinished.unlink(missing_ok=True)

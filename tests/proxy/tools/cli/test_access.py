@@ -1,5 +1,6 @@
 """`gantry users` and `gantry acl`."""
 
+import os
 from pathlib import Path
 
 import orjson
@@ -7,6 +8,7 @@ import pytest
 
 from proxy.__main__ import main
 from proxy.auth.sources.own_file import parse
+from proxy.auth.sources.users_editor import UsersEditor
 from tests.proxy.auth.users import PLAIN_ACL, write
 
 
@@ -45,6 +47,19 @@ def test_users_are_created_and_granted_permissions(file: Path, capsys: pytest.Ca
         "resources": "Topic:orders",
         "sources": "",
     }
+
+
+def test_links_stay_and_other_files_are_refused(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    link, pipe = file.with_name("link.toml"), file.with_name("pipe")
+    link.symlink_to(file)
+    assert gantry(capsys, "users", "create", "alice", "--file", link)[0] == 0
+    assert (link.is_symlink(), "alice" in file.read_text()) == (True, True)
+    os.mkfifo(pipe)
+    editor = UsersEditor(file)
+    editor._path = pipe
+    with pytest.raises(ValueError, match="pipe: not a regular file"):
+        editor.save()
+    assert pipe.is_fifo()
 
 
 def test_explain_names_the_rule(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
