@@ -71,6 +71,10 @@ def test_explain_names_the_rule(file: Path, tmp_path: Path, capsys: pytest.Captu
         f"allowed: allow Sub on Topic:orders* from 10.0.0.0/8 ({file}: users.alice)\n",
         "",
     )
+    assert gantry(capsys, *explain, "--from", "::ffff:10.1.2.3")[0] == 0
+    for text in ("10.1.2.300", "10.0.0.0/8", "host"):
+        sentence = f"gantry: not an IP address: {text!r}\n"
+        assert gantry(capsys, *explain, "--from", text) == (2, "", sentence)
     assert gantry(capsys, *explain, "--from", "192.0.2.1") == (1, "denied: no rule applies\n", "")
     gantry(capsys, "users", "disable", "alice", "--file", file)
     assert gantry(capsys, *explain, "--from", "10.1.2.3")[1].startswith("denied: the user is disabled")
