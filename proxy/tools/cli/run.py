@@ -6,6 +6,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from importlib import import_module
 
+from proxy.tools import standard_streams
 from proxy.tools.cli.client import CommandError, UsageError
 from proxy.tools.cli.output import printable
 from remoting.errors import RemotingError
@@ -56,10 +57,11 @@ def run(options: argparse.Namespace) -> int:
         _complain(f"{options.endpoint}: {error}")
         return 1
     except OSError as error:
-        if isinstance(error, BrokenPipeError):
-            # It is of stdout.
+        if isinstance(error, BrokenPipeError) or standard_streams.is_of_file(error):
+            # They are of stdout.
             raise
-        _complain(f"{error.filename or getattr(options, 'endpoint', None)}: {error.strerror or error}")
+        place = error.filename or getattr(options, "endpoint", None)
+        _complain(f"{place}: {error.strerror or error}" if place else str(error.strerror or error))
         return 1
     except KeyboardInterrupt:
         # Ctrl-C is the normal end of a command that follows a topic.

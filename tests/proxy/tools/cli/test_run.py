@@ -176,6 +176,15 @@ def test_any_command_ends_quietly_at_a_closed_pipe_and_in_plain_words_at_a_full_
     assert full.returncode == bool(full.stderr)
 
 
+def test_a_full_disk_is_not_of_the_server(shell: Shell) -> None:
+    for output, place in (("> /dev/full", "standard output"), ("--topics SELF_TEST_TOPIC -o /dev/full", "/dev/full")):
+        command = "topics" if output.startswith(">") else "export"
+        full = _in_bash(f"{sys.executable} -m proxy {command} --endpoint {shell.endpoint} {output}")
+        assert (full.returncode, full.stderr) == (1, f"gantry: {place}: No space left on device\n")
+    completion = _in_bash(f"{sys.executable} -m proxy completion bash > /dev/full")
+    assert completion.stderr == "gantry: standard output: No space left on device\n"
+
+
 @pytest.mark.parametrize("command", ["doctor 127.0.0.1:1", "serve --help"])
 def test_any_command_escapes_characters_that_the_terminal_lacks(command: str) -> None:
     done = _in_bash(f"{sys.executable} -m proxy {command}", {"PYTHONIOENCODING": "ascii"})
