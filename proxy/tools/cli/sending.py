@@ -64,6 +64,8 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageError(what)
     if options.lines and options.count is not None:
         raise UsageError("--lines and --count exclude each other")
+    if options.size is not None and options.size > MAX_FRAME:
+        raise UsageError(f"--size {options.size}: a message has at most {MAX_FRAME:,} bytes")
     if (options.lines or options.body == "-") and sys.stdin is None:
         raise UsageError("stdin is closed")
 

@@ -171,6 +171,14 @@ def test_wrong_addresses_are_explained(served: AdminShell) -> None:
     assert "not the URL" in served.refused("clients", "--admin", "ftp://x", status=2)
 
 
+def test_token_loses_space_around_it_and_is_never_printed(served: AdminShell) -> None:
+    assert served.run("drain", "--undo", env={"GANTRY_ADMIN_TOKEN": f"{_TOKEN}\n"}).status == 0
+    for token in ("secret\nvalue", "secret-é"):
+        refused = served.run("clients", env={"GANTRY_ADMIN_TOKEN": token})
+        assert (refused.status, "secret" in refused.err, refused.out) == (2, False, "")
+        assert "the bearer token has a character" in refused.err
+
+
 def test_an_empty_list_of_contexts_says_how_to_add_one(served: AdminShell, tmp_path: Path) -> None:
     bare = {"GANTRY_PROFILES": str(tmp_path / "profiles.toml")}
     listed = served.run("context", env=bare)

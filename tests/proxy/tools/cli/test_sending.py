@@ -154,6 +154,7 @@ def test_send_bulk_error_is_one_sentence(shell: Shell) -> None:
     [
         ((), "a message needs BODY, --size or --lines"),
         (("x", "--size", "3"), "BODY and --size exclude each other"),
+        (("--size", "99999999999"), "--size 99999999999: a message has at most 16,777,216 bytes"),
         (("--lines", "--count", "3"), "--lines and --count exclude each other"),
     ],
 )
