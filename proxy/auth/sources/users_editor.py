@@ -30,7 +30,7 @@ class UsersEditor:
         self._cipher = cipher
         exists = path.exists() or not create
         self._mode = path.stat().st_mode & 0o777 if exists else _MODE
-        self._document = tomlkit.parse(path.read_text(encoding="utf-8")) if exists else tomlkit.document()
+        self._document = _parse(path) if exists else tomlkit.document()
 
     @property
     def content(self) -> UsersFile:
@@ -176,6 +176,14 @@ class UsersEditor:
             raise ValueError(f"there is no {'group' if is_group else 'user'} {name}")
         owner: Table = owners[name]
         return owner
+
+
+def _parse(path: Path) -> tomlkit.TOMLDocument:
+    """Return the document of a file. Raises ValueError that names it, OSError."""
+    try:
+        return tomlkit.parse(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
 
 
 def _texts(value: object) -> list[str]:

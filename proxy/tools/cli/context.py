@@ -124,6 +124,8 @@ def _add(content: tomlkit.TOMLDocument, options: argparse.Namespace) -> bool:
         raise UsageError(f"{CURRENT} is no name of a context")
     if not options.name or not options.name.isprintable() or any(map(str.isspace, options.name)):
         raise UsageError("a context's name has no spaces and no control characters")
+    if options.name in content and not options.force:
+        raise CommandError(f"there is a context {options.name} already; --force replaces all its values")
     if options.endpoint is not None:
         parse_endpoint(options.endpoint)
     values = {key: getattr(options, key, None) for key in sorted(KEYS) if key != _HIDDEN}

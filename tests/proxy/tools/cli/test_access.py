@@ -133,6 +133,13 @@ def test_invalid_changes_are_refused(
     assert file.read_text() == before
 
 
+def test_a_broken_file_is_named(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(file, "[users.alice\n")
+    for words in (("users", "list"), ("users", "create", "bob"), ("acl", "list")):
+        status, _, error = gantry(capsys, *words, "--file", file)
+        assert (status, error.startswith(f"gantry: {file}: ")) == (1, True)
+
+
 def test_password_is_stored_as_a_hash(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     password = write(tmp_path / "password", "password-of-ops\n")
     words = ("users", "create", "ops", "--role", "operator", "--password-file", password, "--file", file)
