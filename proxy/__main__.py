@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from proxy.tools import extensions
+from proxy.tools import extensions, standard_streams
 from proxy.tools.cert import arguments as cert
 from proxy.tools.cli.command_parser import COMMAND_PARSER, command_first
 from proxy.tools.cli.parser import COMMAND_NAMES, add_commands
@@ -36,6 +36,25 @@ _COMMANDS = COMMAND_NAMES | {"serve", "demo", "doctor", "cert"} | extensions.KNO
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command and return its exit status."""
+    standard_streams.escape_unencodable()
+    try:
+        try:
+            return _run(arguments)
+        finally:
+            standard_streams.flush()
+    except BrokenPipeError:
+        # The reader closed the pipe.
+        standard_streams.discard()
+        return 0
+    except OSError as error:
+        if not standard_streams.is_of_file(error):
+            raise
+        standard_streams.discard()
+        print(f"gantry: standard output: {error.strerror}", file=sys.stderr)  # noqa: T201  # there is no other output
+        return 1
+
+
+def _run(arguments: list[str] | None) -> int:
     arguments = command_first(sys.argv[1:] if arguments is None else arguments, _COMMANDS)
     if arguments and arguments[0] in extensions.KNOWN:
         return _run_extension(arguments[0], arguments[1:])

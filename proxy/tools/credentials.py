@@ -18,6 +18,9 @@ KEYS = frozenset(
     )
 )
 _FILES = ("ca", "secret_key_file", "client_cert", "client_key")
+_ADDRESSES = frozenset(("endpoint", "admin"))
+_TLS = frozenset(("tls", "ca", "insecure", "client_cert", "client_key"))
+_SECRETS = frozenset(("token", "access_key", "secret_key_file"))
 # The key of the profiles file that names the current profile, and the variables that override that profile.
 CURRENT = "current"
 _VARIABLES = {
@@ -35,17 +38,33 @@ class CredentialsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Defaults of the connection options, from a table of the profiles file."""
+    """Defaults of the connection options, from a table of the profiles file. overridden: keys that variables set."""
 
     values: dict[str, Any]
+    overridden: frozenset[str] = frozenset()
 
     def apply(self, options: argparse.Namespace, default_endpoint: str | None) -> None:
-        """Set the options that were not given."""
-        if "endpoint" in self.values and getattr(options, "endpoint", None) == default_endpoint:
-            options.endpoint = self.values["endpoint"]
-        for name, value in self.values.items():
+        """Set the options that were not given, and leave out values that are not for the address of the options."""
+        excluded = self.overridden | self._excluded(options, default_endpoint)
+        values = {name: value for name, value in self.values.items() if name not in excluded}
+        if "endpoint" in values and getattr(options, "endpoint", None) == default_endpoint:
+            options.endpoint = values["endpoint"]
+        for name, value in values.items():
             if hasattr(options, name) and not getattr(options, name):
                 setattr(options, name, Path(value) if name in _FILES else value)
+
+    def _excluded(self, options: argparse.Namespace, default_endpoint: str | None) -> frozenset[str]:
+        """Return the keys that do not apply because an option or a variable names another address."""
+        key = "admin" if hasattr(options, "admin") else "endpoint"
+        given = getattr(options, key, None)
+        if given in (None, default_endpoint):
+            named = key in self.values and key not in self.overridden
+            given = None if named else os.environ.get(_VARIABLES[key]) or None
+        if given is None or str(given) == self.values.get(key):
+            return frozenset()
+        bound = _TLS if _ADDRESSES & self.values.keys() else frozenset()
+        # The admin API gets secrets as they are; at the endpoint, they only sign requests.
+        return bound | _SECRETS if key == "admin" else bound
 
 
 def read(options: argparse.Namespace, default_endpoint: str | None = None) -> Credentials | None:
@@ -93,7 +112,7 @@ def profiles_file() -> Path:
 
 
 def current_profile() -> Profile | None:
-    """Return the profile that `gantry context use` selected, without values that variables set; None without one.
+    """Return the profile that `gantry context use` selected; variables override it. None without one.
 
     Raises CredentialsError.
     """
@@ -102,8 +121,8 @@ def current_profile() -> Profile | None:
     name = read_profiles().get(CURRENT)
     if not isinstance(name, str):
         return None
-    values = _profile(name).values
-    return Profile({key: value for key, value in values.items() if not os.environ.get(_VARIABLES.get(key, ""))})
+    overridden = frozenset(key for key, variable in _VARIABLES.items() if os.environ.get(variable))
+    return Profile(_profile(name).values, overridden)
 
 
 def read_profiles() -> dict[str, Any]:

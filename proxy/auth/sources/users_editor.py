@@ -30,7 +30,7 @@ class UsersEditor:
         self._cipher = cipher
         exists = path.exists() or not create
         self._mode = path.stat().st_mode & 0o777 if exists else _MODE
-        self._document = tomlkit.parse(path.read_text(encoding="utf-8")) if exists else tomlkit.document()
+        self._document = _parse(path) if exists else tomlkit.document()
 
     @property
     def content(self) -> UsersFile:
@@ -140,14 +140,18 @@ class UsersEditor:
             self._encrypt(self._cipher)
         text = tomlkit.dumps(self._document)
         parse([(str(self._path), text)], self._cipher)
-        descriptor, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.")
+        if self._path.exists() and not self._path.is_file():
+            raise ValueError(f"{self._path}: not a regular file")
+        # A link stays: the file that it names is replaced.
+        target = self._path.resolve()
+        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 os.fchmod(descriptor, self._mode)
                 file.write(text)
                 file.flush()
                 os.fsync(descriptor)
-            os.replace(name, self._path)
+            os.replace(name, target)
         except BaseException:
             Path(name).unlink(missing_ok=True)
             raise
@@ -172,6 +176,14 @@ class UsersEditor:
             raise ValueError(f"there is no {'group' if is_group else 'user'} {name}")
         owner: Table = owners[name]
         return owner
+
+
+def _parse(path: Path) -> tomlkit.TOMLDocument:
+    """Return the document of a file. Raises ValueError that names it, OSError."""
+    try:
+        return tomlkit.parse(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
 
 
 def _texts(value: object) -> list[str]:

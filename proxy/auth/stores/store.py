@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from ipaddress import ip_address
 from typing import Literal, Protocol
 
 from proxy.auth.decision import Decision, decide
@@ -127,6 +128,7 @@ def action_names(actions: Iterable[Action]) -> tuple[str, ...]:
 def explain(sources: Sequence[Source], user: str, action: str, resource: str, address: str) -> Decision:
     """Return the decision about one action of a user, from an address, on one resource. Raises ValueError."""
     (parsed,) = parse_actions([action])
+    source = _address(address)
     pattern = Pattern.parse(resource)
     if pattern.prefixed:
         raise ValueError("a decision is about one resource, without *")
@@ -136,4 +138,13 @@ def explain(sources: Sequence[Source], user: str, action: str, resource: str, ad
     if not found.enabled:
         return Decision(False, f"the user is disabled or has expired ({found.origin})")
     principal = Principal(user, Method.SIGNATURE)
-    return decide(grants(sources, principal), Permission(pattern.kind, pattern.name, (parsed,)), address)
+    return decide(grants(sources, principal), Permission(pattern.kind, pattern.name, (parsed,)), source)
+
+
+def _address(text: str) -> str:
+    """Return an IP address as connections have it. Raises ValueError."""
+    try:
+        parsed = ip_address(text)
+    except ValueError:
+        raise ValueError(f"not an IP address: {text!r}") from None
+    return str(getattr(parsed, "ipv4_mapped", None) or parsed)

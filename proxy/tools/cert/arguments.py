@@ -5,6 +5,8 @@ from pathlib import Path
 
 _DIRECTORY = Path("gantry-certs")
 _DAYS = 365
+# A century: certificates cannot have years after 9999.
+_MAX_DAYS = 36_500
 
 
 def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -39,5 +41,12 @@ def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         metavar="NAME",
         help="add the certificate NAME.pem of the directory to the revocation list; may be repeated",
     )
-    parser.add_argument("--days", type=int, default=_DAYS, metavar="N", help=f"days of validity (default: {_DAYS})")
+    parser.add_argument("--days", type=_days, default=_DAYS, metavar="N", help=f"days of validity (default: {_DAYS})")
     parser.add_argument("--force", action="store_true", help="replace existing certificates, but not the authority")
+
+
+def _days(text: str) -> int:
+    """Parse a number of days. Raises ArgumentTypeError."""
+    if not text.isascii() or not text.isdecimal() or len(text) > 9 or not 1 <= int(text) <= _MAX_DAYS:
+        raise argparse.ArgumentTypeError(f"not a number of days from 1 to {_MAX_DAYS:,}: {text!r}")
+    return int(text)

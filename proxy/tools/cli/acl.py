@@ -2,7 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from proxy.auth.policy import Directory
 from proxy.auth.sources.files import FileSource
@@ -36,7 +36,10 @@ async def run(options: argparse.Namespace) -> int:
 
 
 def _print(policies: Sequence[PolicyEntry], output: Output) -> None:
-    columns = ("user", "effect", "actions", "resources", "sources")
+    if output.json:
+        for policy in policies:
+            output.dump(asdict(policy))
+        return
     rows = [
         (
             policy.user,
@@ -47,7 +50,7 @@ def _print(policies: Sequence[PolicyEntry], output: Output) -> None:
         )
         for policy in policies
     ]
-    output.entries(columns, rows)
+    output.table(("USER", "EFFECT", "ACTIONS", "RESOURCES", "SOURCES"), rows)
 
 
 async def _explain(options: argparse.Namespace, output: Output) -> int:

@@ -191,6 +191,7 @@ def _add_context(command: argparse.ArgumentParser) -> None:
     command.add_argument("--tls", action="store_true", help="connect with TLS")
     command.add_argument("--ca", type=Path, metavar="FILE", help="CA certificates to trust, in PEM")
     command.add_argument("--insecure", action="store_true", help="do not verify certificates")
+    command.add_argument("--force", action="store_true", help="replace all values of an existing context")
     credential_options.add_client_certificate(command)
 
 
@@ -266,7 +267,7 @@ CONTEXT_ACTIONS: Actions = (
     ("list", "list contexts", "List contexts; * marks the current one.", _nothing),
     (
         "add",
-        "add or replace a context",
+        "add a context",
         "Add a context: address, TLS and credentials under a name. The file of contexts is readable by its owner only. "
         "Example: gantry context add prod --endpoint mq.example.com:8080 --tls --admin https://mq.example.com:8090",
         _add_context,

@@ -43,7 +43,7 @@ class AdminClient:
             raise UsageError(f"not the URL of an admin API: {self.url!r}; write http://HOST:PORT") from None
         self._timeout: float = options.timeout
         self._tls = _context(options) if parts.scheme == "https" else None
-        token = getattr(options, "token", None) or os.environ.get(TOKEN)
+        token = _token(getattr(options, "token", None) or os.environ.get(TOKEN) or "")
         self._headers = {"Accept": "application/json"}
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
@@ -120,6 +120,14 @@ class AdminClient:
 def path(*parts: str) -> str:
     """Return a path of the API from its parts, with names quoted."""
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def _token(text: str) -> str:
+    """Return a bearer token without space around it, as files end with a line break. Raises UsageError."""
+    token = text.strip()
+    if not all("!" <= char <= "~" for char in token):
+        raise UsageError(f"the bearer token has a character that tokens cannot have; see --token and ${TOKEN}")
+    return token
 
 
 def _name(error: Exception) -> str:

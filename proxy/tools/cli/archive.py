@@ -7,7 +7,7 @@ import os
 import sys
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal, cast
 
@@ -24,6 +24,7 @@ from pydantic import (
     model_validator,
 )
 
+from proxy.tools import standard_streams
 from proxy.tools.cli.client import CommandError
 
 VERSION = 1
@@ -150,19 +151,46 @@ class Writer:
 
 @contextmanager
 def writing(path: Path) -> Iterator[Writer]:
-    """Write a new file, compressed by its suffix; it appears under its name when complete. The path - is stdout."""
+    """Write a new file, compressed by its suffix; it appears under its name when complete. The path - is stdout.
+
+    A pipe or a device gets the lines directly.
+    """
     if path == STDOUT:
         yield Writer(sys.stdout.buffer)
         sys.stdout.buffer.flush()
         return
-    unfinished = path.with_name(f".{path.name}.unfinished")
+    with _naming(path):
+        if path.exists() and not path.is_file():
+            opened: AbstractContextManager[BinaryIO] = path.open("wb")
+        else:
+            opened = _replacing(path)
+        with opened as file, _compressed(path.suffix, file) as compressed:
+            yield Writer(compressed)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Add the path to errors of a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if not standard_streams.is_of_file(error):
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
+    """Write a file that replaces the one at the path when it is complete."""
+    # A link stays: the file that it names is replaced.
+    target = path.resolve()
+    unfinished = target.with_name(f".{target.name}.unfinished")
     try:
         with _created(unfinished, path) as file:
-            with _compressed(path.suffix, file) as compressed:
-                yield Writer(compressed)
+            yield file
             file.flush()
             os.fsync(file.fileno())
-        unfinished.replace(path)
+        unfinished.replace(target)
     finally:
         unfinished.unlink(missing_ok=True)
 

@@ -11,6 +11,10 @@ from datetime import datetime
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
+# Seconds of 100 years: the times before and after them exist.
+_MAX_DURATION = 36_500 * 86_400.0
+# RocketMQ's offsets are signed numbers of 64 bits, with at most 19 digits.
+_MAX_DIGITS = 18
 _SIZE = re.compile(r"(\d+)(b|k|kb|kib|m|mb|mib)?", re.IGNORECASE)
 _BYTES = {"": 1, "b": 1, "k": 1024, "kb": 1000, "kib": 1024, "m": 1024**2, "mb": 1000**2, "mib": 1024**2}
 # Digits of a time in milliseconds since 1970: from September 2001 on.
@@ -29,13 +33,16 @@ def duration(text: str) -> float:
     found = _DURATION.fullmatch(text)
     if found is None:
         raise ArgumentTypeError(f"not a duration: {text!r}; write 500ms, 10s, 2m, 1h or 3d")
-    return float(found[1]) * _SECONDS[found[2]]
+    seconds = float(found[1]) * _SECONDS[found[2]]
+    if seconds > _MAX_DURATION:
+        raise ArgumentTypeError(f"not a duration of at most 36,500 days: {text!r}")
+    return seconds
 
 
 def size(text: str) -> int:
     """Parse `300`, `4KiB`, `1MB`; return bytes."""
     found = _SIZE.fullmatch(text)
-    if found is None:
+    if found is None or len(found[1]) > _MAX_DIGITS:
         raise ArgumentTypeError(f"not a size: {text!r}; write 300, 4KiB or 1MB")
     return int(found[1]) * _BYTES[(found[2] or "").lower()]
 
@@ -103,7 +110,7 @@ def point(text: str) -> int:
         return int((time.time() - duration(text)) * 1000)
     try:
         return int(datetime.fromisoformat(text).timestamp() * 1000)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise ArgumentTypeError(
             f"not a time: {text!r}; write 2026-11-21T12:00, milliseconds since 1970, or 10m for ten minutes ago"
         ) from None
@@ -113,7 +120,7 @@ def start(text: str) -> Start:
     """Parse `earliest`, `latest`, `-10` for the last ten messages, or a point in time."""
     if text in (EARLIEST, LATEST):
         return Start(edge=text)
-    if text.startswith("-") and text[1:].isdecimal():
+    if text.startswith("-") and text[1:].isdecimal() and len(text) - 1 <= _MAX_DIGITS:
         return Start(last=int(text[1:]))
     return Start(time=point(text))
 

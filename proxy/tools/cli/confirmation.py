@@ -10,7 +10,7 @@ def confirm(options: argparse.Namespace, question: str) -> None:
     """Ask on the terminal unless --yes is given. Raises UsageError without a terminal, CommandError for a no."""
     if options.yes:
         return
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         raise UsageError(f"{question} There is no terminal to ask: give --yes")
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()

@@ -12,8 +12,8 @@ from proxy.tools.cli.output import Output
 from proxy.tools.credentials import CURRENT, KEYS, CredentialsError, profiles_file, read_profiles
 
 _HIDDEN = "token"
-# Results of the actions that write.
-_DONE = {"add": "saved", "use": "is current", "remove": "removed"}
+# Results of the actions that change contexts.
+_DONE = {"use": "is current", "remove": "removed"}
 
 
 async def run(options: argparse.Namespace) -> int:
@@ -29,7 +29,10 @@ async def run(options: argparse.Namespace) -> int:
             _show(options.name, _context(content, options.name), output)
             return 0
         case "add":
-            _add(content, options)
+            current = _add(content, options)
+            _write(file, content)
+            _print_added(options.name, current, output)
+            return 0
         case "use":
             _context(content, options.name)
             content[CURRENT] = options.name
@@ -41,6 +44,13 @@ async def run(options: argparse.Namespace) -> int:
     _write(file, content)
     output.done("context", options.name, _DONE[options.action])
     return 0
+
+
+def _print_added(name: str, current: bool, output: Output) -> None:
+    if output.json:
+        output.dump({"context": name, "done": "saved", "current": current})
+    else:
+        output.done("context", name, "saved, and current" if current else "saved")
 
 
 def _read(file: Path) -> tomlkit.TOMLDocument:
@@ -55,6 +65,10 @@ def _read(file: Path) -> tomlkit.TOMLDocument:
 
 
 def _write(file: Path, content: tomlkit.TOMLDocument) -> None:
+    if file.exists() and not file.is_file():
+        raise CommandError(f"{file}: not a regular file")
+    # A link stays: the file that it names is replaced.
+    file = file.resolve()
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     unfinished = file.with_name(f".{file.name}.unfinished")
     unfinished.unlink(missing_ok=True)
@@ -104,11 +118,14 @@ def _show(name: str, values: dict[str, Any], output: Output) -> None:
         output.line((f"{key:<16}", "dim"), text)
 
 
-def _add(content: tomlkit.TOMLDocument, options: argparse.Namespace) -> None:
+def _add(content: tomlkit.TOMLDocument, options: argparse.Namespace) -> bool:
+    """Add the context; return whether that made it the current one."""
     if options.name == CURRENT:
         raise UsageError(f"{CURRENT} is no name of a context")
     if not options.name or not options.name.isprintable() or any(map(str.isspace, options.name)):
         raise UsageError("a context's name has no spaces and no control characters")
+    if options.name in content and not options.force:
+        raise CommandError(f"there is a context {options.name} already; --force replaces all its values")
     if options.endpoint is not None:
         parse_endpoint(options.endpoint)
     values = {key: getattr(options, key, None) for key in sorted(KEYS) if key != _HIDDEN}
@@ -121,9 +138,11 @@ def _add(content: tomlkit.TOMLDocument, options: argparse.Namespace) -> None:
     if not table:
         raise UsageError("give at least one of the context's options, such as --endpoint")
     content[options.name] = table
-    if not isinstance(content.get(CURRENT), str):
-        # The first context is the current one. Keys outside of tables come first in TOML.
-        former = dict(content.items())
-        content.clear()
-        content[CURRENT] = options.name
-        content.update(former)
+    if isinstance(content.get(CURRENT), str):
+        return False
+    # The first context is the current one. Keys outside of tables come first in TOML.
+    former = dict(content.items())
+    content.clear()
+    content[CURRENT] = options.name
+    content.update(former)
+    return True

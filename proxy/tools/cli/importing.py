@@ -21,7 +21,8 @@ from remoting.codes import RequestCode, ResponseCode
 ORIGIN = "GANTRY_ORIGIN"
 # Maximum number of queued messages per queue.
 _AHEAD = 64
-# Properties that brokers wrote: they no longer apply, and some would change the message's type.
+# Properties that brokers wrote: they no longer apply, and some would change the message's type. A server that
+# authenticates refuses a producer's address that is not the client's.
 _OF_BROKERS = frozenset(
     (
         *(properties.DELAY_TIME_LEVEL, properties.TIMER_DELIVER_MS, properties.TIMER_DELAY_SEC),
@@ -31,7 +32,7 @@ _OF_BROKERS = frozenset(
         *(properties.TRANSACTION_CHECK_TIMES, properties.CHECK_IMMUNITY_TIME_IN_SECONDS),
         *(properties.POP_CK, properties.FIRST_POP_TIME, properties.MIN_OFFSET, properties.MAX_OFFSET),
         *(properties.INNER_NUM, properties.INNER_BASE, properties.INNER_MULTI_DISPATCH),
-        *(properties.INNER_MULTI_QUEUE_OFFSET, properties.CRC32, ORIGIN),
+        *(properties.INNER_MULTI_QUEUE_OFFSET, properties.CRC32, properties.BORN_HOST, ORIGIN),
     )
 )
 

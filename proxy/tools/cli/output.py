@@ -45,14 +45,6 @@ class Output:
         """Write a line of texts, some with a style."""
         self._console.print(Text.assemble(*parts), soft_wrap=True)
 
-    def entries(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """Write rows as JSON lines with the columns as keys, or as a table with headings in capital letters."""
-        if self.json:
-            for row in rows:
-                self.dump(dict(zip(columns, row, strict=True)))
-        else:
-            self.table([column.upper() for column in columns], rows)
-
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]], figures: Collection[str] = ()) -> None:
         """Write a table; numbers are right-aligned, with thousands separators, fractions with two digits.
 

@@ -227,6 +227,7 @@ def _update_topic(command: argparse.ArgumentParser) -> None:
     _topic_name(command)
     command.add_argument("--type", choices=_TYPES, type=str.upper, help="new message type")
     command.add_argument("--queues", type=arguments.positive, metavar="N", help="message queues on each broker")
+    arguments.add_confirmation(command)
 
 
 def _delete_topic(command: argparse.ArgumentParser) -> None:
@@ -294,8 +295,8 @@ _TOPIC_ACTIONS: _Actions = (
     (
         "update",
         "change a topic",
-        "Change the given properties of a topic, and leave the others. "
-        "Example: gantry topics update orders --queues 16",
+        "Change the given properties of a topic, and leave the others. Asks for confirmation if queues with messages "
+        "would be removed. Example: gantry topics update orders --queues 16",
         _update_topic,
     ),
     (

@@ -2,12 +2,11 @@
 
 import argparse
 import asyncio
-import os
 import sys
 from collections.abc import Awaitable, Callable
 from importlib import import_module
-from io import TextIOWrapper
 
+from proxy.tools import standard_streams
 from proxy.tools.cli.client import CommandError, UsageError
 from proxy.tools.cli.output import printable
 from remoting.errors import RemotingError
@@ -44,10 +43,6 @@ def run(options: argparse.Namespace) -> int:
     command: Callable[[argparse.Namespace], Awaitable[int]]
     name = _MODULES[options.command]
     command = import_module(name if "." in name else f"proxy.tools.cli.{name}").run
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            # Bodies and names may contain characters that a terminal's encoding lacks.
-            stream.reconfigure(errors="backslashreplace")
     try:
         return asyncio.run(_wait(command(options)))
     except UsageError as error:
@@ -61,12 +56,12 @@ def run(options: argparse.Namespace) -> int:
     except RemotingError as error:
         _complain(f"{options.endpoint}: {error}")
         return 1
-    except BrokenPipeError:
-        # The reader closed the pipe. Python would complain again when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except OSError as error:
-        _complain(f"{error.filename or getattr(options, 'endpoint', None)}: {error.strerror or error}")
+        if isinstance(error, BrokenPipeError) or standard_streams.is_of_file(error):
+            # They are of stdout.
+            raise
+        place = error.filename or getattr(options, "endpoint", None)
+        _complain(f"{place}: {error.strerror or error}" if place else str(error.strerror or error))
         return 1
     except KeyboardInterrupt:
         # Ctrl-C is the normal end of a command that follows a topic.

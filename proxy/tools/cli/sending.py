@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import os
 import random
+import stat
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -63,6 +64,10 @@ def _check(options: argparse.Namespace) -> None:
         raise UsageError(what)
     if options.lines and options.count is not None:
         raise UsageError("--lines and --count exclude each other")
+    if options.size is not None and options.size > MAX_FRAME:
+        raise UsageError(f"--size {options.size}: a message has at most {MAX_FRAME:,} bytes")
+    if (options.lines or options.body == "-") and sys.stdin is None:
+        raise UsageError("stdin is closed")
 
 
 async def _body(options: argparse.Namespace) -> bytes:
@@ -103,11 +108,12 @@ async def _lines(file: BinaryIO) -> AsyncIterator[bytes]:
 
 async def _reader(file: BinaryIO) -> asyncio.StreamReader:
     reader = asyncio.StreamReader(limit=MAX_FRAME)
-    try:
+    mode = os.fstat(file.fileno()).st_mode
+    if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or file.isatty():
         await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), file)
-    except (PermissionError, ValueError):
-        # Regular files never block, and the loop cannot watch them.
-        reader.feed_data(file.read())
+    else:
+        # The loop cannot watch regular files and some devices.
+        reader.feed_data(await asyncio.to_thread(file.read))
         reader.feed_eof()
     return reader
 

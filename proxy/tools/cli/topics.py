@@ -111,10 +111,20 @@ async def _update(client: Client, options: argparse.Namespace) -> None:
     if options.type is None and options.queues is None:
         raise UsageError("nothing to change: give --type or --queues")
     current = await _configurations(client, options.name)
+    if options.queues is not None:
+        await _confirm_fewer(client, options, current)
     kind = options.type or catalogue.message_type(current).partition("/")[0]
     for broker, item in current.items():
         readable, writable = (options.queues or int(item[key]) for key in ("readQueueNums", "writeQueueNums"))
         await create(client, options.name, kind, writable, readable, int(item["perm"]), brokers=(broker,))
+
+
+async def _confirm_fewer(client: Client, options: argparse.Namespace, current: Configurations) -> None:
+    """Ask for confirmation if consumers would no longer reach messages of the topic."""
+    queues = await catalogue.topic_stats(client, options.name, current)
+    hidden = sum(stats.messages for stats in queues if stats.queue.number >= options.queues)
+    if hidden:
+        confirm(options, f"remove queues with {hidden:,} messages from topic {options.name}?")
 
 
 async def create(

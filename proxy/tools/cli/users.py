@@ -40,7 +40,19 @@ async def run(options: argparse.Namespace) -> int:
 
 
 def _print(users: Sequence[UserEntry], output: Output) -> None:
-    columns = ("user", "role", "groups", "enabled", "policies", "expires")
+    if output.json:
+        for user in users:
+            output.dump(
+                {
+                    "user": user.user,
+                    "role": user.role.value,
+                    "groups": list(user.groups),
+                    "enabled": user.enabled,
+                    "policies": user.policies,
+                    "expires": _milliseconds(user.expires),
+                }
+            )
+        return
     rows = [
         (
             user.user,
@@ -52,7 +64,12 @@ def _print(users: Sequence[UserEntry], output: Output) -> None:
         )
         for user in users
     ]
-    output.entries(columns, rows)
+    output.table(("USER", "ROLE", "GROUPS", "ENABLED", "POLICIES", "EXPIRES"), rows)
+
+
+def _milliseconds(time: str | None) -> int | None:
+    """Return an ISO 8601 time as milliseconds since 1970."""
+    return None if time is None else round(datetime.fromisoformat(time).timestamp() * 1000)
 
 
 async def _create(store: Store, options: argparse.Namespace, output: Output) -> None:

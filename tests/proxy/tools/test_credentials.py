@@ -16,7 +16,8 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(autouse=True)
 def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("ACCESS_KEY", "SECRET_KEY", "SECRET_KEY_FILE", "SECURITY_TOKEN", "PROFILE", "PROFILES", "ENDPOINT"):
+    keys = ("ACCESS_KEY", "SECRET_KEY", "SECRET_KEY_FILE", "SECURITY_TOKEN")
+    for name in (*keys, "PROFILE", "PROFILES", "ENDPOINT", "ADMIN", "ADMIN_TOKEN"):
         monkeypatch.delenv(f"GANTRY_{name}", raising=False)
 
 
@@ -46,6 +47,71 @@ def test_options_variables_and_profiles(tmp_path: Path, monkeypatch: pytest.Monk
     options = command_parser().parse_args(["topics", "--profile", "prod", "--endpoint", "other:1"])
     read(options, "127.0.0.1:8080")
     assert options.endpoint == "other:1"
+
+
+_CONTEXT = """
+current = "prod"
+[prod]
+endpoint = "mq:8080"
+tls = true
+insecure = true
+ca = "ca.pem"
+admin = "https://mq:8090"
+token = "of-prod"
+access_key = "alice"
+secret_key_file = "{secret}"
+[keys]
+access_key = "alice"
+secret_key_file = "{secret}"
+token = "of-nowhere"
+"""
+
+
+@pytest.fixture
+def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "secret").write_text("of-alice")
+    (tmp_path / "profiles.toml").write_text(_CONTEXT.format(secret=tmp_path / "secret"))
+    monkeypatch.setenv("GANTRY_PROFILES", str(tmp_path / "profiles.toml"))
+
+
+def _admin(*words: str) -> tuple[str | None, bool, str | None]:
+    """Return the token, whether certificates are not verified, and the user of a request to the admin API."""
+    options = command_parser().parse_args(["clients", *words])
+    credentials = read(options)
+    return options.token, options.insecure, None if credentials is None else credentials.access_key
+
+
+@pytest.mark.usefixtures("context")
+def test_secrets_and_tls_of_a_context_are_for_its_own_admin_api(monkeypatch: pytest.MonkeyPatch) -> None:
+    own, other = ("of-prod", True, "alice"), (None, False, None)
+    assert _admin() == own
+    assert _admin("--admin", "https://mq:8090") == own
+    assert _admin("--admin", "http://other:8090") == other
+    assert _admin("--admin", "http://other:8090", "--profile", "prod") == other
+    assert _admin("--admin", "http://other:8090", "--token", "given") == ("given", False, None)
+    monkeypatch.setenv("GANTRY_ADMIN", "http://other:8090")
+    assert _admin() == other
+    # A context by name has precedence over the variable, if it names an address.
+    assert _admin("--profile", "prod") == own
+    assert _admin("--profile", "keys") == other
+
+
+@pytest.mark.usefixtures("context")
+def test_tls_of_a_context_is_for_its_own_endpoint_and_its_keys_sign_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    def tls(endpoint: str, *words: str) -> tuple[bool, bool, bool]:
+        options = command_parser().parse_args(["topics", *words])
+        credentials = read(options, endpoint)
+        assert credentials is not None
+        assert credentials.access_key == "alice"
+        return options.tls, options.insecure, options.ca is not None
+
+    default, own, other = "127.0.0.1:8080", (True, True, True), (False, False, False)
+    assert tls(default) == own
+    assert tls(default, "--endpoint", "mq:8080") == own
+    assert tls(default, "--endpoint", "other:8080") == other
+    monkeypatch.setenv("GANTRY_ENDPOINT", "other:8080")
+    assert tls("other:8080") == other
+    assert tls("other:8080", "--profile", "prod") == own
 
 
 @pytest.mark.parametrize(

@@ -79,3 +79,10 @@ def test_errors_name_the_cause(
 ) -> None:
     assert main(["cert", "--dir", str(tmp_path / "c"), *words]) == 1
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("days", ["-1", "0", "99999999", "a year"])
+def test_days_of_no_certificate_are_refused(days: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["cert", f"--days={days}"])
+    assert "not a number of days from 1 to 36,500" in capsys.readouterr().err

@@ -20,4 +20,15 @@ def shell(gantry: Gantry) -> Shell:
     return Shell(gantry.address)
 
 
+@pytest.fixture(scope="session")
+def authenticating(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
+    """Run a server whose clients sign their requests; its super user is shell.ADMIN."""
+    directory = tmp_path_factory.mktemp("authenticating")
+    config = embedded(directory / "data") + (
+        '\nsuper_user = "admin"\nsuper_secret = "admin-secret"\n[auth]\nbrokers = true\nanonymous = "deny"\n'
+    )
+    with Gantry(directory, "", config) as gantry:
+        yield Shell(gantry.address)
+
+
 pytest_runtest_makereport = add_logs

@@ -26,6 +26,8 @@ from tests.cluster.servers import ROOT, Failed
 COMMAND = (sys.executable, "-m", "proxy")
 # Seconds in which every command here must finish.
 LIMIT = 100.0
+# Variables with the super user of a server that authenticates.
+ADMIN = {"GANTRY_ACCESS_KEY": "admin", "GANTRY_SECRET_KEY": "admin-secret"}
 
 
 @dataclass(frozen=True)

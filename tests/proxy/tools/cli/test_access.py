@@ -1,5 +1,6 @@
 """`gantry users` and `gantry acl`."""
 
+import os
 from pathlib import Path
 
 import orjson
@@ -7,6 +8,7 @@ import pytest
 
 from proxy.__main__ import main
 from proxy.auth.sources.own_file import parse
+from proxy.auth.sources.users_editor import UsersEditor
 from tests.proxy.auth.users import PLAIN_ACL, write
 
 
@@ -41,10 +43,24 @@ def test_users_are_created_and_granted_permissions(file: Path, capsys: pytest.Ca
     assert orjson.loads(out) == {
         "user": "alice",
         "effect": "allow",
-        "actions": "Pub,Sub",
-        "resources": "Topic:orders",
-        "sources": "",
+        "actions": ["Pub", "Sub"],
+        "resources": ["Topic:orders"],
+        "sources": [],
+        "default": False,
     }
+
+
+def test_links_stay_and_other_files_are_refused(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    link, pipe = file.with_name("link.toml"), file.with_name("pipe")
+    link.symlink_to(file)
+    assert gantry(capsys, "users", "create", "alice", "--file", link)[0] == 0
+    assert (link.is_symlink(), "alice" in file.read_text()) == (True, True)
+    os.mkfifo(pipe)
+    editor = UsersEditor(file)
+    editor._path = pipe
+    with pytest.raises(ValueError, match="pipe: not a regular file"):
+        editor.save()
+    assert pipe.is_fifo()
 
 
 def test_explain_names_the_rule(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,6 +72,10 @@ def test_explain_names_the_rule(file: Path, tmp_path: Path, capsys: pytest.Captu
         f"allowed: allow Sub on Topic:orders* from 10.0.0.0/8 ({file}: users.alice)\n",
         "",
     )
+    assert gantry(capsys, *explain, "--from", "::ffff:10.1.2.3")[0] == 0
+    for text in ("10.1.2.300", "10.0.0.0/8", "host"):
+        sentence = f"gantry: not an IP address: {text!r}\n"
+        assert gantry(capsys, *explain, "--from", text) == (2, "", sentence)
     assert gantry(capsys, *explain, "--from", "192.0.2.1") == (1, "denied: no rule applies\n", "")
     gantry(capsys, "users", "disable", "alice", "--file", file)
     assert gantry(capsys, *explain, "--from", "10.1.2.3")[1].startswith("denied: the user is disabled")
@@ -113,6 +133,13 @@ def test_invalid_changes_are_refused(
     assert file.read_text() == before
 
 
+def test_a_broken_file_is_named(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(file, "[users.alice\n")
+    for words in (("users", "list"), ("users", "create", "bob"), ("acl", "list")):
+        status, _, error = gantry(capsys, *words, "--file", file)
+        assert (status, error.startswith(f"gantry: {file}: ")) == (1, True)
+
+
 def test_password_is_stored_as_a_hash(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     password = write(tmp_path / "password", "password-of-ops\n")
     words = ("users", "create", "ops", "--role", "operator", "--password-file", password, "--file", file)
@@ -128,7 +155,7 @@ def test_expiries_are_set_shown_and_removed(file: Path, capsys: pytest.CaptureFi
     assert gantry(capsys, "users", "create", "alice", "--expires", "2020-01-31T12:00:00Z", "--file", file)[0] == 0
     assert not parse([("users.toml", file.read_text())]).users["alice"].enabled
     shown = orjson.loads(gantry(capsys, "users", "list", "--json", "--file", file)[1])
-    assert (shown["enabled"], shown["expires"]) == ("no", "2020-01-31T12:00:00+00:00")
+    assert (shown["enabled"], shown["expires"]) == (False, 1_580_472_000_000)
     assert gantry(capsys, "users", "update", "alice", "--expires", "", "--file", file)[0] == 0
     assert parse([("users.toml", file.read_text())]).users["alice"].enabled
     status, _, error = gantry(capsys, "users", "update", "alice", "--expires", "2030-01-31", "--file", file)

@@ -1,25 +1,11 @@
 """`gantry users` and `gantry acl`: the same on a users file and at a server."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.servers import Gantry
 from tests.proxy.tools.cli.access_walk import walk
-from tests.proxy.tools.cli.shell import Done, Shell, embedded
-
-_ADMIN = {"GANTRY_ACCESS_KEY": "admin", "GANTRY_SECRET_KEY": "admin-secret"}
-
-
-@pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
-    directory = tmp_path_factory.mktemp("secured")
-    config = embedded(directory / "data") + (
-        '\nsuper_user = "admin"\nsuper_secret = "admin-secret"\n[auth]\nbrokers = true\nanonymous = "deny"\n'
-    )
-    with Gantry(directory, "", config) as gantry:
-        yield Shell(gantry.address)
+from tests.proxy.tools.cli.shell import ADMIN, Done, Shell
 
 
 def test_users_of_a_file_are_managed(tmp_path: Path) -> None:
@@ -29,16 +15,16 @@ def test_users_of_a_file_are_managed(tmp_path: Path) -> None:
     walk(run, tmp_path)
 
 
-def test_users_of_a_server_are_managed(secured: Shell, tmp_path: Path) -> None:
+def test_users_of_a_server_are_managed(authenticating: Shell, tmp_path: Path) -> None:
     def run(*words: object) -> Done:
-        return secured.run(*words, env=_ADMIN)
+        return authenticating.run(*words, env=ADMIN)
 
     walk(run, tmp_path)
 
 
-def test_users_of_a_server_need_its_super_user(secured: Shell) -> None:
-    assert "authentication failed" in secured.refused("users")
-    wrong = secured.run("users", "create", "eve", env={**_ADMIN, "GANTRY_SECRET_KEY": "guess"})
+def test_users_of_a_server_need_its_super_user(authenticating: Shell) -> None:
+    assert "authentication failed" in authenticating.refused("users")
+    wrong = authenticating.run("users", "create", "eve", env={**ADMIN, "GANTRY_SECRET_KEY": "guess"})
     assert wrong.status == 1
 
 
@@ -53,19 +39,19 @@ def test_users_of_a_server_need_its_super_user(secured: Shell) -> None:
         (("acl", "grant", "admin", "Pub", "Topic:x", "--from", "y"), "not an IP network"),
     ],
 )
-def test_brokers_refuse_what_they_cannot_keep(secured: Shell, words: tuple[str, ...], message: str) -> None:
-    done = secured.run(*words, env=_ADMIN)
+def test_brokers_refuse_what_they_cannot_keep(authenticating: Shell, words: tuple[str, ...], message: str) -> None:
+    done = authenticating.run(*words, env=ADMIN)
     assert done.status == 1
     assert message in done.err
 
 
-def test_brokers_keep_one_entry_for_a_resource(secured: Shell) -> None:
-    secured.run("users", "create", "dora", env=_ADMIN)
-    assert secured.run("acl", "grant", "dora", "Pub", "Topic:x", env=_ADMIN).status == 0
-    assert secured.run("acl", "grant", "dora", "Sub", "Topic:x", env=_ADMIN).status == 0
-    [policy] = secured.run("acl", "list", "dora", "--json", env=_ADMIN).objects
-    assert policy["actions"] == "Pub,Sub"
-    other = secured.run("acl", "grant", "dora", "Sub", "Topic:x", "--deny", env=_ADMIN)
+def test_brokers_keep_one_entry_for_a_resource(authenticating: Shell) -> None:
+    authenticating.run("users", "create", "dora", env=ADMIN)
+    assert authenticating.run("acl", "grant", "dora", "Pub", "Topic:x", env=ADMIN).status == 0
+    assert authenticating.run("acl", "grant", "dora", "Sub", "Topic:x", env=ADMIN).status == 0
+    [policy] = authenticating.run("acl", "list", "dora", "--json", env=ADMIN).objects
+    assert policy["actions"] == ["Pub", "Sub"]
+    other = authenticating.run("acl", "grant", "dora", "Sub", "Topic:x", "--deny", env=ADMIN)
     assert (other.status, "revoke it" in other.err) == (1, True)
 
 

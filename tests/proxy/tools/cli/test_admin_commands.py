@@ -171,6 +171,14 @@ def test_wrong_addresses_are_explained(served: AdminShell) -> None:
     assert "not the URL" in served.refused("clients", "--admin", "ftp://x", status=2)
 
 
+def test_token_loses_space_around_it_and_is_never_printed(served: AdminShell) -> None:
+    assert served.run("drain", "--undo", env={"GANTRY_ADMIN_TOKEN": f"{_TOKEN}\n"}).status == 0
+    for token in ("secret\nvalue", "secret-é"):
+        refused = served.run("clients", env={"GANTRY_ADMIN_TOKEN": token})
+        assert (refused.status, "secret" in refused.err, refused.out) == (2, False, "")
+        assert "the bearer token has a character" in refused.err
+
+
 def test_an_empty_list_of_contexts_says_how_to_add_one(served: AdminShell, tmp_path: Path) -> None:
     bare = {"GANTRY_PROFILES": str(tmp_path / "profiles.toml")}
     listed = served.run("context", env=bare)
@@ -185,8 +193,9 @@ def test_context_is_used_and_its_file_is_private(served: AdminShell, tmp_path: P
     bare = {"GANTRY_PROFILES": str(file), "GANTRY_ADMIN": "", "GANTRY_ADMIN_TOKEN": "", "GANTRY_ENDPOINT": ""}
     options = ("--endpoint", served.endpoint, "--admin", served.admin, "--token-file", token)
     added = served.run("context", "add", "here", *options, env=bare)
-    assert (added.status, added.out) == (0, "context here saved\n")
-    assert served.run("context", "add", "there", "--endpoint", "192.0.2.1:8080", env=bare).status == 0
+    assert (added.status, added.out) == (0, "context here saved, and current\n")
+    second = served.run("context", "add", "there", "--endpoint", "192.0.2.1:8080", env=bare)
+    assert (second.status, second.out) == (0, "context there saved\n")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     listed = served.run("context", "--json", env=bare).objects
     assert [(one["context"], one["current"]) for one in listed] == [("here", True), ("there", False)]

@@ -1,13 +1,16 @@
 import gzip
 import json
+import os
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 import zstandard
 
+from proxy.tools.cli.archive import writing
 from tests.cluster.servers import Gantry
 from tests.proxy.tools.cli.shell import LIMIT, Shell, embedded, messages_of
 
@@ -205,6 +208,22 @@ def test_failed_export_leaves_no_file(shell: Shell, tmp_path: Path) -> None:
     absent = tmp_path / "no" / "folder.jsonl"
     assert shell.refused("export", "-o", absent) == f"{absent}: No such file or directory"
     assert "No such file" in shell.refused("import", file)
+
+
+def test_pipes_and_links_stay_under_their_names(tmp_path: Path) -> None:
+    pipe, link, target = tmp_path / "pipe", tmp_path / "link", tmp_path / "folder" / "export.jsonl"
+    os.mkfifo(pipe)
+    target.parent.mkdir()
+    link.symlink_to(target)
+    with ThreadPoolExecutor() as pool:
+        arrived = pool.submit(pipe.read_bytes)
+        with writing(pipe) as writer:
+            writer.write({"kind": "topic"})
+        assert arrived.result() == b'{"kind":"topic"}\n'
+    with writing(link) as writer:
+        writer.write({"kind": "topic"})
+    assert (pipe.is_fifo(), link.is_symlink(), target.read_bytes()) == (True, True, b'{"kind":"topic"}\n')
+    assert list(target.parent.iterdir()) == [target]
 
 
 def test_export_ctrl_c_leaves_no_file(shell: Shell, exported: Path, tmp_path: Path) -> None:

@@ -61,6 +61,11 @@ def test_filters() -> None:
     [
         (arguments.duration, "soon"),
         (arguments.duration, "-1s"),
+        (arguments.duration, "999999999d"),
+        (arguments.point, "999999999d"),
+        (arguments.point, "0001-01-01"),
+        (arguments.start, "-99999999999999999999999"),
+        (arguments.size, "99999999999999999999999"),
         (arguments.size, "1.5k"),
         (arguments.rate, "0"),
         (arguments.rate, "inf"),

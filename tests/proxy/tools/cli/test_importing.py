@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.proxy.tools.cli.shell import Shell, messages_of
+from tests.proxy.tools.cli.shell import ADMIN, Shell, messages_of
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -102,6 +102,18 @@ def test_offsets_that_are_not_set_are_printed(shell: Shell, tmp_path: Path) -> N
     )
     assert _warnings(shell, file) == [*absent, present]
     assert _offsets(shell, "unset", topic)[0] == 3
+
+
+def test_messages_with_the_address_of_their_producer_are_imported_by_signed_requests(
+    authenticating: Shell, tmp_path: Path
+) -> None:
+    topic = "import-born-host"
+    messages = [
+        {**message, "properties": {"__BORNHOST": "10.9.8.7"}} for message in _messages(topic, "broker-a", range(2))
+    ]
+    file = _file(tmp_path / "file.jsonl", _topic(topic, 1), *messages)
+    done = authenticating.run("import", file, "--json", env=ADMIN)
+    assert (done.status, done.object["messages"]) == (0, 2), done
 
 
 def test_existing_topics_and_groups_stay_unchanged(shell: Shell, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from threading import Thread
@@ -164,6 +164,38 @@ def test_closed_pipe_ends_quietly(shell: Shell) -> None:
         assert process.stdout.readline()
         process.stdout.close()
         assert (process.wait(LIMIT), process.stderr.read()) == (0, b"")
+
+
+@pytest.mark.parametrize("command", ["doctor 127.0.0.1:1", "serve --help", "--version"])
+def test_any_command_ends_quietly_at_a_closed_pipe_and_in_plain_words_at_a_full_disk(command: str) -> None:
+    piped = _in_bash(f"{sys.executable} -m proxy {command} | true")
+    assert piped.stderr == ""
+    full = _in_bash(f"{sys.executable} -m proxy {command} > /dev/full")
+    # argparse ignores errors of its help.
+    assert full.stderr in ("gantry: standard output: No space left on device\n", "")
+    assert full.returncode == bool(full.stderr)
+
+
+def test_a_full_disk_is_not_of_the_server(shell: Shell) -> None:
+    for output, place in (("> /dev/full", "standard output"), ("--topics SELF_TEST_TOPIC -o /dev/full", "/dev/full")):
+        command = "topics" if output.startswith(">") else "export"
+        full = _in_bash(f"{sys.executable} -m proxy {command} --endpoint {shell.endpoint} {output}")
+        assert (full.returncode, full.stderr) == (1, f"gantry: {place}: No space left on device\n")
+    completion = _in_bash(f"{sys.executable} -m proxy completion bash > /dev/full")
+    assert completion.stderr == "gantry: standard output: No space left on device\n"
+
+
+@pytest.mark.parametrize("command", ["doctor 127.0.0.1:1", "serve --help"])
+def test_any_command_escapes_characters_that_the_terminal_lacks(command: str) -> None:
+    done = _in_bash(f"{sys.executable} -m proxy {command}", {"PYTHONIOENCODING": "ascii"})
+    assert (bool(done.stdout), done.stderr) == (True, "")
+
+
+def _in_bash(command: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    variables = environment("127.0.0.1:1", env)
+    return subprocess.run(
+        ["bash", "-c", command], capture_output=True, cwd=ROOT, env=variables, text=True, timeout=LIMIT, check=False
+    )
 
 
 def test_commands_and_server_import_only_their_own_modules() -> None:

@@ -1,3 +1,4 @@
+import json
 import re
 import subprocess
 import sys
@@ -58,6 +59,29 @@ def test_send_reads_lines_and_body_from_a_pipe(shell: Shell) -> None:
     )
     assert (len(done.stdout.splitlines()), done.stderr) == (2, b"")
     assert [message["body"] for message in messages_of(shell, topic)] == ["1", "2", "3", "a\nb"]
+
+
+def test_send_reads_an_empty_device_and_refuses_a_closed_stdin(shell: Shell) -> None:
+    topic = shell.topic("send-nothing", queues=1)
+    command = f"{sys.executable} -m proxy send {topic} --lines"
+    done = _in_shell(shell, f"{command} --json < /dev/null")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["sent"] == 0
+    closed = _in_shell(shell, f"{command} <&-")
+    assert (closed.returncode, closed.stderr) == (2, "gantry: stdin is closed\n")
+
+
+def _in_shell(shell: Shell, command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        shell=True,
+        capture_output=True,
+        cwd=ROOT,
+        env=environment(shell.endpoint),
+        timeout=LIMIT,
+        text=True,
+        check=False,
+    )
 
 
 def test_send_message_group_keeps_queue_and_order(shell: Shell) -> None:
@@ -130,6 +154,7 @@ def test_send_bulk_error_is_one_sentence(shell: Shell) -> None:
     [
         ((), "a message needs BODY, --size or --lines"),
         (("x", "--size", "3"), "BODY and --size exclude each other"),
+        (("--size", "99999999999"), "--size 99999999999: a message has at most 16,777,216 bytes"),
         (("--lines", "--count", "3"), "--lines and --count exclude each other"),
     ],
 )

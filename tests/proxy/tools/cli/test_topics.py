@@ -59,6 +59,15 @@ def test_update_changes_only_the_given_properties(shell: Shell) -> None:
     assert shell.refused("topics", "update", topic, status=2).startswith("nothing to change: ")
 
 
+def test_update_asks_before_it_removes_queues_with_messages(shell: Shell) -> None:
+    topic = shell.topic("fewer", queues=4)
+    shell.ok("topics", "update", topic, "--queues", 3)
+    shell.ok("send", topic, "x", "--count", 3)
+    question = "remove queues with 2 messages from topic fewer? There is no terminal to ask: give --yes"
+    assert shell.refused("topics", "update", topic, "--queues", 1, status=2) == question
+    assert shell.ok("topics", "update", topic, "--queues", 1, "--yes").out == "topic fewer updated\n"
+
+
 def test_delete_asks_first(shell: Shell) -> None:
     topic = shell.topic("asked")
     assert shell.refused("topics", "delete", topic, status=2).endswith("There is no terminal to ask: give --yes")
