@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 
 from proxy.auth.decision import Decision, decide
 from proxy.auth.policy import Directory, Pattern, Role, format_actions, parse_actions
-from proxy.auth.sources.source import Source, find_user, grants
+from proxy.auth.sources.source import Source, exempts_all, find_user, grants
 from proxy.core.principal import Method, Principal
 from remoting.permissions import Action, Permission
 
@@ -131,9 +131,11 @@ def explain(sources: Sequence[Source], user: str, action: str, resource: str, ad
     if pattern.prefixed:
         raise ValueError("a decision is about one resource, without *")
     found = find_user(sources, user)
+    permission = Permission(pattern.kind, pattern.name, (parsed,))
+    if exempts_all(sources, address) or (found is not None and found.exempts(address)):
+        return decide(grants(sources, Principal(user, Method.ADDRESS)), permission, address)
     if found is None:
         return Decision(False, f"no user {user} in {', '.join(source.name for source in sources)}")
     if not found.enabled:
         return Decision(False, f"the user is disabled or has expired ({found.origin})")
-    principal = Principal(user, Method.SIGNATURE)
-    return decide(grants(sources, principal), Permission(pattern.kind, pattern.name, (parsed,)), address)
+    return decide(grants(sources, Principal(user, Method.SIGNATURE)), permission, address)

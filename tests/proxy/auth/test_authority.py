@@ -7,6 +7,9 @@ import pytest
 from proxy.auth.authority import Authority, Forbidden, NotAuthenticated
 from proxy.auth.reload import reload
 from proxy.auth.resources import permissions
+from proxy.auth.sources import plain_acl
+from proxy.auth.sources.files import FileSource
+from proxy.auth.stores.store import explain
 from proxy.core.context import Context
 from proxy.core.principal import OWN, Failure, Method
 from proxy.embedded.requests import BROKER_REQUESTS
@@ -30,6 +33,7 @@ from tests.proxy.auth.users import (
     plain_authority,
     signed,
     undelayed,
+    write,
 )
 from tests.proxy.fakes import FakeChannel, peer
 from tests.proxy.messages import complete, heartbeat, request
@@ -390,6 +394,57 @@ def test_addresses_that_acl_1_exempts(tmp_path: Path) -> None:
     ask(made, signed(command(RequestCode.PULL_MESSAGE), carol), "10.9.9.9:1")
     with pytest.raises(NotAuthenticated):
         ask(made, signed(command(RequestCode.PULL_MESSAGE), carol), "10.9.9.8:1")
+
+
+_WHITE_LISTS = """
+globalWhiteRemoteAddresses: [10.0.0.*]
+accounts:
+- {accessKey: carol-1, secretKey: secret-of-carol, whiteRemoteAddress: 10.9.9.9, defaultTopicPerm: DENY}
+- {accessKey: root-01, secretKey: secret-of-root, whiteRemoteAddress: 10.9.9.8, admin: true}
+"""
+CAROL = Credentials("carol-1", "wrong")
+
+
+@pytest.mark.parametrize(
+    ("credentials", "address", "is_super"),
+    [
+        (None, "10.0.0.1", False),
+        (CAROL, "10.9.9.9", False),
+        (Credentials("carol-1", "secret-of-carol"), "10.0.0.1", False),
+        # The address does not prove the name of an admin, only the secret or the account's own white list does.
+        (Credentials("root-01", "wrong"), "10.0.0.1", False),
+        (ROOT, "10.0.0.1", True),
+        (Credentials("root-01", "wrong"), "10.9.9.8", True),
+    ],
+)
+def test_exempt_addresses_do_what_clients_do_and_only_admins_more(
+    tmp_path: Path, credentials: Credentials | None, address: str, is_super: bool
+) -> None:
+    made = plain_authority(tmp_path, _WHITE_LISTS)
+    for spec in SERVED:
+        sent = signed(command(spec.code), credentials)
+        if is_super or not spec.tool:
+            ask(made, sent, f"{address}:1")
+        else:
+            with pytest.raises(Forbidden):
+                ask(made, sent, f"{address}:1")
+    user = "nobody" if credentials is None else credentials.access_key
+    if not (user == "root-01" and not is_super):
+        for action, resource in (("Pub", "Topic:t"), ("Sub", "Group:g")):
+            assert explain(made.sources, user, action, resource, address).allowed
+        for action, resource in (("Delete", "Topic:t"), ("Update", "Cluster:c")):
+            assert explain(made.sources, user, action, resource, address).allowed is is_super
+
+
+def test_exempt_addresses_do_not_take_permissions_from_signed_users(tmp_path: Path) -> None:
+    lists = tmp_path / "plain_acl.yml"
+    source = FileSource("plain_acl", write(lists, _WHITE_LISTS), plain_acl.parse, plain_acl.PATTERNS)
+    policy = '[[users.bob-0001.policies]]\nresources = "Topic:orders"\nactions = "Create"\n'
+    made = undelayed(Authority([own_source(tmp_path, OWN_FILE + policy), source]))
+    create = RequestCode.UPDATE_AND_CREATE_TOPIC
+    ask(made, signed(command(create), BOB))
+    with pytest.raises(Forbidden):
+        ask(made, signed(command(create), Credentials("bob-0001", "wrong")))
 
 
 def test_own_requests_need_no_permission(tmp_path: Path) -> None:
