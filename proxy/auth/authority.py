@@ -53,6 +53,7 @@ class Authority:
 
     sources: the first that knows a user decides about it. anonymous: whether senders without a credential are the user
     `anonymous`; else they are rejected. anonymous_routes: whether those of remoting may ask for routes all the same.
+    sync_topics: internal topics of proxies, as in `decide`.
     counts: denied requests by method and reason. allowed: permitted requests by method. epoch: number of changes of
     users and policies. change_listeners: called after each of them.
     """
@@ -63,10 +64,12 @@ class Authority:
         *,
         anonymous: bool = False,
         anonymous_routes: bool = False,
+        sync_topics: frozenset[str] = frozenset(),
         audit: AuditLog | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.sources = tuple(sources)
+        self.sync_topics = sync_topics
         self.audit = AuditLog() if audit is None else audit
         self.counts: Counter[tuple[str, str]] = Counter()
         self.allowed: dict[Method, int] = dict.fromkeys(Method, 0)
@@ -277,7 +280,7 @@ class Authority:
             key = (principal, permission, source)
             if key in granted:
                 continue
-            decision = decide(self.grants(principal), permission, host)
+            decision = decide(self.grants(principal), permission, host, self.sync_topics)
             if not decision.allowed:
                 return permission, decision.reason
             if len(granted) >= _MAX_DECISIONS:

@@ -124,8 +124,18 @@ def action_names(actions: Iterable[Action]) -> tuple[str, ...]:
     return (_ALL,) if Action.ANY in present else tuple(format_actions(present).split(","))
 
 
-def explain(sources: Sequence[Source], user: str, action: str, resource: str, address: str) -> Decision:
-    """Return the decision about one action of a user, from an address, on one resource. Raises ValueError."""
+def explain(
+    sources: Sequence[Source],
+    user: str,
+    action: str,
+    resource: str,
+    address: str,
+    sync_topics: frozenset[str] = frozenset(),
+) -> Decision:
+    """Return the decision about one action of a user, from an address, on one resource. Raises ValueError.
+
+    sync_topics: as in `decide`.
+    """
     (parsed,) = parse_actions([action])
     pattern = Pattern.parse(resource)
     if pattern.prefixed:
@@ -133,9 +143,9 @@ def explain(sources: Sequence[Source], user: str, action: str, resource: str, ad
     found = find_user(sources, user)
     permission = Permission(pattern.kind, pattern.name, (parsed,))
     if exempts_all(sources, address) or (found is not None and found.exempts(address)):
-        return decide(grants(sources, Principal(user, Method.ADDRESS)), permission, address)
+        return decide(grants(sources, Principal(user, Method.ADDRESS)), permission, address, sync_topics)
     if found is None:
         return Decision(False, f"no user {user} in {', '.join(source.name for source in sources)}")
     if not found.enabled:
         return Decision(False, f"the user is disabled or has expired ({found.origin})")
-    return decide(grants(sources, Principal(user, Method.SIGNATURE)), permission, address)
+    return decide(grants(sources, Principal(user, Method.SIGNATURE)), permission, address, sync_topics)

@@ -7,8 +7,6 @@ import pytest
 from proxy.auth.authority import Authority, Forbidden, NotAuthenticated
 from proxy.auth.reload import reload
 from proxy.auth.resources import permissions
-from proxy.auth.sources import plain_acl
-from proxy.auth.sources.files import FileSource
 from proxy.auth.stores.store import explain
 from proxy.core.context import Context
 from proxy.core.principal import OWN, Failure, Method
@@ -31,9 +29,9 @@ from tests.proxy.auth.users import (
     authority,
     own_source,
     plain_authority,
+    plain_source,
     signed,
     undelayed,
-    write,
 )
 from tests.proxy.fakes import FakeChannel, peer
 from tests.proxy.messages import complete, heartbeat, request
@@ -437,8 +435,7 @@ def test_exempt_addresses_do_what_clients_do_and_only_admins_more(
 
 
 def test_exempt_addresses_do_not_take_permissions_from_signed_users(tmp_path: Path) -> None:
-    lists = tmp_path / "plain_acl.yml"
-    source = FileSource("plain_acl", write(lists, _WHITE_LISTS), plain_acl.parse, plain_acl.PATTERNS)
+    source = plain_source(tmp_path, _WHITE_LISTS)
     policy = '[[users.bob-0001.policies]]\nresources = "Topic:orders"\nactions = "Create"\n'
     made = undelayed(Authority([own_source(tmp_path, OWN_FILE + policy), source]))
     create = RequestCode.UPDATE_AND_CREATE_TOPIC
