@@ -8,10 +8,14 @@ import pytest
 
 from proxy.auth.authority import Authority, Forbidden
 from proxy.auth.policy import Directory
+from proxy.auth.replies import Replies
 from proxy.auth.sources.brokers import directory
 from proxy.auth.sources.source import Source
+from proxy.auth.stored_messages import StoredMessages
 from proxy.auth.stores.store import explain
-from remoting import properties
+from proxy.core.channel import Channel
+from proxy.core.principal import Method
+from remoting import messages, properties
 from remoting.acl import AclInfo, Decision, PolicyEntry, PolicyType, UserInfo, UserStatus, UserType
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
@@ -20,8 +24,19 @@ from remoting.requests import RequestSpec
 from remoting.signature import Credentials
 from tests.proxy.auth.test_authority import DATA, ask, command
 from tests.proxy.auth.test_replica import replica
-from tests.proxy.auth.users import OWN_FILE, ROOT, new_topic, own_source, plain_source, signed, undelayed, write
-from tests.proxy.messages import heartbeat
+from tests.proxy.auth.users import (
+    OWN_FILE,
+    ROOT,
+    authority,
+    new_topic,
+    own_source,
+    plain_source,
+    signed,
+    undelayed,
+    write,
+)
+from tests.proxy.fakes import FakeChannel
+from tests.proxy.messages import heartbeat, request
 from tests.proxy.replica import Client
 
 pytestmark = pytest.mark.anyio
@@ -105,6 +120,46 @@ async def test_the_configured_sync_topics_are_internal(tmp_path: Path, topic: st
         assert (await client.ask(signed(_send(topic), STAR))).code == ResponseCode.NO_PERMISSION
         assert (await client.ask(signed(_send(topic), ROOT))).code == ResponseCode.SUCCESS
         await client.close()
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [{"TIMER_DELAY_SEC": "300"}, {"DELAY": "10"}, {"TRAN_MSG": "true", "PGROUP": "p"}],
+    ids=lambda kept: min(kept),
+)
+async def test_delayed_and_half_messages_have_the_permissions_of_their_topic(
+    tmp_path: Path, kept: dict[str, str]
+) -> None:
+    async with replica(tmp_path, auth={"users": _users(tmp_path)}) as app:
+        client = await Client.connect(app)
+        for topic, code in (("mine", ResponseCode.SUCCESS), ("secret", ResponseCode.NO_PERMISSION)):
+            assert (await client.ask(new_topic(topic))).code == ResponseCode.SUCCESS
+            sent = await client.ask(signed(_send(topic, UNIQ_KEY="A", **kept), ROOT))
+            assert sent.code == ResponseCode.SUCCESS, sent.remark
+            offset = int(sent.fields["msgId"][-16:], 16)
+            view = request(RequestCode.VIEW_MESSAGE_BY_ID, topic="mine", offset=offset)
+            reply = await client.ask(signed(view, STAR))
+            assert (reply.code, bool(reply.body)) == (code, code == ResponseCode.SUCCESS)
+            back = request(
+                RequestCode.CONSUMER_SEND_MSG_BACK, group="g", offset=offset, delayLevel=0, originTopic="mine"
+            )
+            assert (await client.ask(signed(back, STAR))).code == code
+        await client.close()
+
+
+@pytest.mark.parametrize(("topic", "received"), [("mine", True), ("secret", False)])
+async def test_delayed_messages_of_other_topics_are_not_pushed(tmp_path: Path, topic: str, received: bool) -> None:
+    made = authority(tmp_path, _OWN)
+    relayed: list[RemotingCommand] = []
+
+    def relay(_: Channel, command: RemotingCommand) -> None:
+        relayed.append(command)
+
+    kept = messages.StoredMessage(topic="rmq_sys_wheel_timer", properties=properties.encode({"REAL_TOPIC": topic}))
+    consume = request(RequestCode.CONSUME_MESSAGE_DIRECTLY, messages.encode_message(kept), consumerGroup="g")
+    channel = FakeChannel(principal=made.principal("star-01", Method.SIGNATURE))
+    StoredMessages(made, Replies()).check_push(relay)(channel, consume)
+    assert bool(relayed) is received
 
 
 def _users(folder: Path) -> Path:
