@@ -25,6 +25,8 @@ class _BodyNeeds(NamedTuple):
 
 
 _SUB = (Action.SUB,)
+# As QUERY_CONSUMER_OFFSET needs them.
+_READ_OFFSETS = (Action.SUB, Action.GET)
 _BOTH = (ResourceKind.TOPIC, ResourceKind.GROUP)
 _BODIES = {
     BodyFormat.HEARTBEAT: _BodyNeeds(_SUB, _SUB, ()),
@@ -48,8 +50,8 @@ _PRODUCERS = "producerdataset"
 def permissions(spec: RequestSpec, fields: dict[str, str], body: bytes) -> Iterator[Permission]:
     """Yield the permissions that a request needs. Raises BodyError if its body cannot be read.
 
-    A request without an entry in the table, which only the embedded broker's own listener serves, needs its action on
-    the topic and the group that it names, or on the cluster.
+    A request without an entry in the table, which only the embedded broker serves, needs its action on the topic and
+    the group that it names, or on the cluster, and needs to read the group that it copies from.
     """
     needs = _derived(spec) if spec.needs is None else spec.needs
     group = next((fields.get(need.field or "", "") for need in needs.fields if need.kind is ResourceKind.GROUP), "")
@@ -112,6 +114,8 @@ def _derived(spec: RequestSpec) -> Needs:
         for kind, field in ((ResourceKind.TOPIC, spec.topic), (ResourceKind.GROUP, spec.group))
         if field is not None
     ]
+    if spec.source_group is not None:
+        needs.append(Need(ResourceKind.GROUP, spec.source_group, _READ_OFFSETS))
     return Needs(tuple(needs) or (Need(ResourceKind.CLUSTER, None, actions),))
 
 

@@ -10,6 +10,7 @@ from proxy.auth.resources import permissions
 from proxy.auth.stores.store import explain
 from proxy.core.context import Context
 from proxy.core.principal import OWN, Failure, Method
+from proxy.embedded.broker.codes import ToolCode
 from proxy.embedded.requests import BROKER_REQUESTS
 from remoting import properties
 from remoting.codes import RequestCode
@@ -161,6 +162,33 @@ def test_requests_of_the_embedded_brokers_own_listener_need_what_their_rows_say(
             channel.principal = made.of_command(sent, channel.peer)
             with pytest.raises(Forbidden):
                 made(Context(channel, sent, spec, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("source", "action", "allowed"),
+    [("other", "Sub", False), ("", "Sub", False), ("h", "Pub", False), ("h", "Sub", True), ("h", "Get", True)],
+)
+def test_copying_the_offsets_of_a_group_needs_to_read_them(
+    tmp_path: Path, source: str, action: str, allowed: bool
+) -> None:
+    made = authority(
+        tmp_path,
+        '[users.oper-01]\nsecret = "secret-of-oper"\n[[users.oper-01.policies]]\n'
+        'resources = ["Topic:orders", "Group:g"]\nactions = "All"\n'
+        f'[[users.oper-01.policies]]\nresources = "Group:h"\nactions = "{action}"\n',
+    )
+    channel, operator = FakeChannel(), Credentials("oper-01", "secret-of-oper")
+    # First from a group of the sender's: the decision about these two names is not remembered for other sources.
+    for named, permitted in (("g", True), (source, allowed)):
+        fields = {"topic": "orders", "destGroup": "g", **({"srcGroup": named} if named else {})}
+        sent = signed(request(ToolCode.CLONE_GROUP_OFFSET, **fields), operator)
+        channel.principal = made.of_command(sent, channel.peer)
+        context = Context(channel, sent, BROKER_REQUESTS[ToolCode.CLONE_GROUP_OFFSET], 0.0)
+        if permitted:
+            made(context)
+        else:
+            with pytest.raises(Forbidden, match=f"Sub or Get on Group:{named}"):
+                made(context)
 
 
 def test_bodies_without_names_are_forbidden(tmp_path: Path) -> None:
