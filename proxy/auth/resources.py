@@ -38,6 +38,11 @@ _BODIES = {
     BodyFormat.GROUP_CONFIG: _BodyNeeds((), (Action.CREATE,)),
 }
 _PUB = (Action.PUB,)
+# A message for unknown queues may be for those of internal topics, for which Pub on all topics does not suffice.
+_ALL_QUEUES = (
+    Permission(ResourceKind.TOPIC, "", _PUB),
+    Permission(ResourceKind.CLUSTER, "", (Action.UPDATE,)),
+)
 _QUEUE_SEPARATOR = ","
 # The beginning of that property, with its separator, in the body of a batch.
 _MULTI_DISPATCH = f"{properties.INNER_MULTI_DISPATCH}\x01".encode()
@@ -67,7 +72,7 @@ def permissions(spec: RequestSpec, fields: dict[str, str], body: bytes) -> Itera
     if spec.send is not None:
         yield from _of_properties(fields.get(spec.send.properties, ""))
         if _dispatches_batch(spec.send, fields, body):
-            yield Permission(ResourceKind.TOPIC, "", _PUB)
+            yield from _ALL_QUEUES
 
 
 def depend_on_names(spec: RequestSpec, fields: dict[str, str], body: bytes) -> bool:

@@ -112,6 +112,18 @@ def _send(topic: str, **pairs: str) -> RemotingCommand:
     return sent
 
 
+def test_a_batch_for_unknown_queues_needs_more_than_all_topics(tmp_path: Path) -> None:
+    """One of them may be that of an internal topic."""
+    made = authority(tmp_path, OWN_FILE + _OWN)
+    batch = command(RequestCode.SEND_BATCH_MESSAGE, m="true")
+    ask(made, signed(batch, STAR))
+    dispatch = properties.encode({"INNER_MULTI_DISPATCH": "members", "INNER_MULTI_QUEUE_OFFSET": "0"})
+    batch.body = messages.encode_batch([messages.BatchMessage(0, b"x", dispatch)])
+    with pytest.raises(Forbidden, match="Update on Cluster"):
+        ask(made, signed(batch, STAR))
+    ask(made, signed(batch, ROOT))
+
+
 @pytest.mark.parametrize("topic", ["members", "renewals"])
 async def test_the_configured_sync_topics_are_internal(tmp_path: Path, topic: str) -> None:
     async with replica(tmp_path, auth={"users": _users(tmp_path)}, sync=_SYNC) as app:
