@@ -13,6 +13,10 @@ MAX_NAME_LENGTH = len(RETRY_PREFIX) + MAX_GROUP_LENGTH
 # The model of topics that brokers create at the first send; every send has to name it.
 DEFAULT_TOPIC = "TBW102"
 
+# Clients send their traces to the default topic, or to the one of their region (TraceConstants.TRACE_TOPIC_PREFIX).
+_TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+_REGION_TRACE_PREFIX = "rmq_sys_TRACE_DATA_"
+
 # Topics that brokers use internally.
 SYSTEM_TOPICS = frozenset(
     {
@@ -20,7 +24,7 @@ SYSTEM_TOPICS = frozenset(
         "SCHEDULE_TOPIC_XXXX",
         "BenchmarkTest",
         "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRACE_TOPIC",
+        _TRACE_TOPIC,
         "RMQ_SYS_TRANS_OP_HALF_TOPIC",
         "TRANS_CHECK_MAX_TIME_TOPIC",
         "SELF_TEST_TOPIC",
@@ -35,6 +39,16 @@ _LIST_SEPARATOR = ";"
 def is_system(topic: str) -> bool:
     """Return whether brokers use a topic internally."""
     return topic in SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIX)
+
+
+def is_internal(topic: str) -> bool:
+    """Return whether brokers use a topic internally and clients do not, as they do the model topic and trace topics.
+
+    RocketMQ 5.5 has topics that begin with the prefix in upper case.
+    """
+    if topic in (DEFAULT_TOPIC, _TRACE_TOPIC) or topic.startswith(_REGION_TRACE_PREFIX):
+        return False
+    return topic in SYSTEM_TOPICS or topic[: len(_SYSTEM_PREFIX)].lower() == _SYSTEM_PREFIX
 
 
 def listed(text: str) -> tuple[str, ...]:

@@ -41,6 +41,7 @@ class RequestSpec:
         action: effect on the topic and group, for authorisation and traffic rules.
         required: ext fields without which the request is refused.
         topic, group, broker: names of the ext fields that hold these names; None if there is no such field.
+        source_group: name of the ext field with a further group, whose offsets the request reads.
         direction: sender.
         replica: brokers that may serve the request.
         repeatable: whether the request may be sent again after its connection was lost. All others might take effect
@@ -71,6 +72,7 @@ class RequestSpec:
     tool: bool = False
     send: SendFieldNames | None = None
     rip55: bool = True
+    source_group: str | None = None
 
     name: str = field(init=False)
     names: tuple[str, ...] = field(init=False)

@@ -14,10 +14,12 @@ from proxy.settings.auth import AuthSettings
 from proxy.settings.naming import naming
 
 
-def authority(settings: AuthSettings, more: Sequence[Source] = ()) -> Authority | None:
+def authority(
+    settings: AuthSettings, more: Sequence[Source] = (), sync_topics: frozenset[str] = frozenset()
+) -> Authority | None:
     """Return the authority, or None while authentication is off. Raises AuthError.
 
-    more: sources after those of the settings.
+    more: sources after those of the settings. sync_topics: as in `Authority`.
     """
     sources: list[Source] = []
     if settings.users is not None:
@@ -34,7 +36,12 @@ def authority(settings: AuthSettings, more: Sequence[Source] = ()) -> Authority 
     sources += more
     if not sources:
         return None
-    return Authority(sources, anonymous=settings.anonymous == "allow", anonymous_routes=settings.anonymous == "routes")
+    return Authority(
+        sources,
+        anonymous=settings.anonymous == "allow",
+        anonymous_routes=settings.anonymous == "routes",
+        sync_topics=sync_topics,
+    )
 
 
 def users_cipher(key: str | None, key_file: Path | None) -> Cipher | None:

@@ -11,14 +11,14 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import chain
 
-from protocol_negotiation.peer import Peer
+from protocol_negotiation.peer import Peer, PeerCertificate
 from proxy.auth.audit import AuditLog
 from proxy.auth.certificates import certificate_names
 from proxy.auth.decision import decide
 from proxy.auth.failures import FailureDelays
 from proxy.auth.policy import ANONYMOUS_USER, Grants, Role, User
 from proxy.auth.resources import depend_on_names, permissions
-from proxy.auth.sources.source import Source, find_user, grants
+from proxy.auth.sources.source import Source, exempts_all, find_user, grants
 from proxy.core.context import Context
 from proxy.core.principal import OWN, Failure, Method, Principal
 from remoting.codes import RequestCode
@@ -57,6 +57,7 @@ class Authority:
 
     sources: the first that knows a user decides about it. anonymous: whether senders without a credential are the user
     `anonymous`; else they are rejected. anonymous_routes: whether those of remoting may ask for routes all the same.
+    sync_topics: internal topics of proxies, as in `decide`.
     counts: denied requests by method and reason. allowed: permitted requests by method. epoch: number of changes of
     users and policies. change_listeners: called after each of them.
     """
@@ -67,10 +68,12 @@ class Authority:
         *,
         anonymous: bool = False,
         anonymous_routes: bool = False,
+        sync_topics: frozenset[str] = frozenset(),
         audit: AuditLog | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.sources = tuple(sources)
+        self.sync_topics = sync_topics
         self.audit = AuditLog() if audit is None else audit
         self.counts: Counter[tuple[str, str]] = Counter()
         self.allowed: dict[Method, int] = dict.fromkeys(Method, 0)
@@ -131,7 +134,7 @@ class Authority:
         """Return the role and policies of a principal."""
         known = self._grants.get(principal)
         if known is None:
-            known = _ALL if principal.method in _UNRESTRICTED else grants(self.sources, principal)
+            known = _ALL if principal.method is Method.OWN else grants(self.sources, principal)
             if len(self._grants) >= _MAX_PRINCIPALS:
                 self._grants.clear()
             self._grants[principal] = known
@@ -163,51 +166,56 @@ class Authority:
         if not name:
             return Principal("", Method.SIGNATURE, failure=Failure.MALFORMED)
         user = self.user(name)
-        if self._any_exempt and self._is_exempt(user, peer):
+        if self._any_exempt and user is not None and user.exempts(peer.address.host):
             return self.principal(name, Method.ADDRESS)
-        if user is None or user.key is None:
-            # Takes as long as for a known user.
-            if signer is None:
-                verify(command, self.no_key)
-            return Principal(name, Method.SIGNATURE, failure=Failure.UNKNOWN_USER)
-        # A second verification with the same key would show by its time that the user has signed lately.
-        if (signer is not None and signer[0] is user.key) or not verify(command, user.key):
-            return Principal(name, Method.SIGNATURE, failure=Failure.WRONG_SECRET)
-        if not user.accepts_token(command.fields.get(SECURITY_TOKEN, "")):
-            return Principal(name, Method.SIGNATURE, failure=Failure.WRONG_TOKEN)
-        if not user.enabled:
-            return Principal(name, Method.SIGNATURE, failure=Failure.DISABLED_USER)
+        failure = self._failure(command, user, None if signer is None else signer[0])
+        if self._any_exempt and exempts_all(self.sources, peer.address.host):
+            # The address says nothing about the name: without the secret, everyone there could be a super user.
+            return self.principal(name if failure is None else "", Method.ADDRESS)
+        if user is None or failure is not None:
+            return Principal(name, Method.SIGNATURE, failure=failure)
         principal = self.principal(name, Method.SIGNATURE)
-        if not self._any_exempt and user.security_token is None:
+        if not self._any_exempt and user.security_token is None and user.key is not None:
             if len(self._signers) >= _MAX_PRINCIPALS:
                 self._signers.clear()
             self._signers[name] = user.key, principal
         return principal
 
+    def _failure(self, command: RemotingCommand, user: User | None, tried: SecretKey | None) -> Failure | None:
+        """Return why a signature is not that of an enabled user; None if it is. tried: a key that it is not of."""
+        if user is None or user.key is None:
+            # Takes as long as for a known user.
+            if tried is None:
+                verify(command, self.no_key)
+            return Failure.UNKNOWN_USER
+        # A second verification with the same key would show by its time that the user has signed lately.
+        if tried is user.key or not verify(command, user.key):
+            return Failure.WRONG_SECRET
+        if not user.accepts_token(command.fields.get(SECURITY_TOKEN, "")):
+            return Failure.WRONG_TOKEN
+        return None if user.enabled else Failure.DISABLED_USER
+
     def of_connection(self, peer: Peer) -> Principal:
         """Return the sender of a request without a credential: by its client certificate, its address, or nothing."""
-        if self._any_exempt and self._is_exempt(None, peer):
-            return self.principal("", Method.ADDRESS)
         certificate = None if peer.tls is None else peer.tls.certificate
-        if certificate is not None and self._certificates:
-            for name in certificate_names(certificate):
-                user = self._certificates.get(name)
-                if user is not None:
-                    if not user.enabled:
-                        return Principal(user.name, Method.CERTIFICATE, failure=Failure.DISABLED_USER)
-                    return self.principal(user.name, Method.CERTIFICATE)
+        user = self._of_certificate(certificate)
+        if self._any_exempt and exempts_all(self.sources, peer.address.host):
+            return self.principal(user.name if user is not None and user.enabled else "", Method.ADDRESS)
+        if user is not None:
+            if not user.enabled:
+                return Principal(user.name, Method.CERTIFICATE, failure=Failure.DISABLED_USER)
+            return self.principal(user.name, Method.CERTIFICATE)
         if self._anonymous:
             return self.principal(ANONYMOUS_USER, Method.ANONYMOUS)
         if certificate is not None:
             return Principal(certificate.subject, Method.CERTIFICATE, failure=Failure.UNKNOWN_USER)
         return _NO_CREDENTIAL
 
-    def _is_exempt(self, user: User | None, peer: Peer) -> bool:
-        """Return whether ACL 1.0 exempts the source of a request, or of the user's requests."""
-        host = peer.address.host
-        if any(source.directory.exempt is not None and source.directory.exempt.cover(host) for source in self.sources):
-            return True
-        return user is not None and user.enabled and user.exempt is not None and user.exempt.cover(host)
+    def _of_certificate(self, certificate: PeerCertificate | None) -> User | None:
+        if certificate is None or not self._certificates:
+            return None
+        found = map(self._certificates.get, certificate_names(certificate))
+        return next((user for user in found if user is not None), None)
 
     # Decisions.
 
@@ -283,7 +291,7 @@ class Authority:
             key = (principal, permission, source)
             if key in granted:
                 continue
-            decision = decide(self.grants(principal), permission, host)
+            decision = decide(self.grants(principal), permission, host, self.sync_topics)
             if not decision.allowed:
                 return permission, decision.reason
             if len(granted) >= _MAX_DECISIONS:
@@ -313,7 +321,6 @@ class Authority:
         return NotAuthenticated(self.failures.fail(host) if verified else 0.0)
 
 
-_UNRESTRICTED = frozenset({Method.ADDRESS, Method.OWN})
 _BY_USER = frozenset({Method.SIGNATURE, Method.CERTIFICATE, Method.PASSWORD, Method.TOKEN})
 _ALL = Grants(Role.SUPER, ())
 _NO_CREDENTIAL = Principal("", Method.NONE, failure=Failure.NO_CREDENTIAL)

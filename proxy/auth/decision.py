@@ -3,12 +3,14 @@
 The order is that of ACL 2.0: of the rules that apply, the one with the most specific pattern decides, and among equally
 specific ones a deny rule. Fallback rules are consulted only if no other rule applies. Without any rule the permission
 is denied.
+
+Internal topics have the messages and memberships of all others. Only a rule that names such a topic permits it.
 """
 
 from dataclasses import dataclass
 
 from proxy.auth.policy import Grants, Policy, Role, parse_address
-from remoting.names import RETRY_PREFIX
+from remoting.names import RETRY_PREFIX, is_internal
 from remoting.permissions import Action, Permission, ResourceKind
 
 _READING = frozenset({Action.GET, Action.LIST})
@@ -24,13 +26,19 @@ class Decision:
     policy: Policy | None = None
 
 
-def decide(grants: Grants, permission: Permission, host: str) -> Decision:
-    """Return whether a principal with these grants, at this address, has a permission."""
+def decide(grants: Grants, permission: Permission, host: str, sync_topics: frozenset[str] = frozenset()) -> Decision:
+    """Return whether a principal with these grants, at this address, has a permission.
+
+    sync_topics: internal topics besides those of brokers.
+    """
     if grants.role is Role.SUPER:
         return _SUPER
     kind, name, actions = effective(permission)
     address = parse_address(host)
     applicable = [policy for policy in grants.policies if policy.applies(kind, name, actions, address)]
+    internal = kind is ResourceKind.TOPIC and (name in sync_topics or is_internal(name))
+    if internal:
+        applicable = [policy for policy in applicable if not (policy.allow and policy.pattern.prefixed)]
     for fallback in (False, True):
         candidates = [policy for policy in applicable if policy.fallback is fallback]
         if candidates:
@@ -38,12 +46,13 @@ def decide(grants: Grants, permission: Permission, host: str) -> Decision:
             return Decision(policy.allow, f"{policy} ({policy.origin})", policy)
     if grants.role is Role.OPERATOR and not _READING.isdisjoint(actions):
         return _OPERATOR
-    return _NO_RULE
+    return _NOT_NAMED if internal else _NO_RULE
 
 
 _SUPER = Decision(True, "the role super has every permission")
 _OPERATOR = Decision(True, "the role operator may read everything")
 _NO_RULE = Decision(False, "no rule applies")
+_NOT_NAMED = Decision(False, "no rule names this internal topic, and prefixes and default permissions do not cover it")
 
 
 def effective(permission: Permission) -> Permission:

@@ -147,7 +147,7 @@ class User:
         certificates: names in client certificates that stand for the user: `CN=…,O=…`, `dns:…`, `email:…`, `uri:…`,
             `ip:…`, `sha256:…`.
         expires: when the user is to be disabled, in seconds since 1970.
-        exempt: sources whose requests in the user's name need neither signature nor permission (ACL 1.0).
+        exempt: sources whose requests in the user's name need no signature (ACL 1.0).
     """
 
     name: str
@@ -162,6 +162,10 @@ class User:
     certificates: tuple[str, ...] = ()
     exempt: "AddressPatterns | None" = None
     origin: str = ""
+
+    def exempts(self, host: str) -> bool:
+        """Return whether requests in the user's name need no signature from an address."""
+        return self.enabled and self.exempt is not None and self.exempt.cover(host)
 
     def accepts_token(self, token: str) -> bool:
         """Return whether a signature with this security token ("" for none) may be the user's, in constant time."""

@@ -25,6 +25,8 @@ class _BodyNeeds(NamedTuple):
 
 
 _SUB = (Action.SUB,)
+# As QUERY_CONSUMER_OFFSET needs them.
+_READ_OFFSETS = (Action.SUB, Action.GET)
 _BOTH = (ResourceKind.TOPIC, ResourceKind.GROUP)
 _BODIES = {
     BodyFormat.HEARTBEAT: _BodyNeeds(_SUB, _SUB, ()),
@@ -36,6 +38,11 @@ _BODIES = {
     BodyFormat.GROUP_CONFIG: _BodyNeeds((), (Action.CREATE,)),
 }
 _PUB = (Action.PUB,)
+# A message for unknown queues may be for those of internal topics, for which Pub on all topics does not suffice.
+_ALL_QUEUES = (
+    Permission(ResourceKind.TOPIC, "", _PUB),
+    Permission(ResourceKind.CLUSTER, "", (Action.UPDATE,)),
+)
 _QUEUE_SEPARATOR = ","
 # The beginning of that property, with its separator, in the body of a batch.
 _MULTI_DISPATCH = f"{properties.INNER_MULTI_DISPATCH}\x01".encode()
@@ -48,8 +55,8 @@ _PRODUCERS = "producerdataset"
 def permissions(spec: RequestSpec, fields: dict[str, str], body: bytes) -> Iterator[Permission]:
     """Yield the permissions that a request needs. Raises BodyError if its body cannot be read.
 
-    A request without an entry in the table, which only the embedded broker's own listener serves, needs its action on
-    the topic and the group that it names, or on the cluster.
+    A request without an entry in the table, which only the embedded broker serves, needs its action on the topic and
+    the group that it names, or on the cluster, and needs to read the group that it copies from.
     """
     needs = _derived(spec) if spec.needs is None else spec.needs
     group = next((fields.get(need.field or "", "") for need in needs.fields if need.kind is ResourceKind.GROUP), "")
@@ -65,7 +72,7 @@ def permissions(spec: RequestSpec, fields: dict[str, str], body: bytes) -> Itera
     if spec.send is not None:
         yield from _of_properties(fields.get(spec.send.properties, ""))
         if _dispatches_batch(spec.send, fields, body):
-            yield Permission(ResourceKind.TOPIC, "", _PUB)
+            yield from _ALL_QUEUES
 
 
 def depend_on_names(spec: RequestSpec, fields: dict[str, str], body: bytes) -> bool:
@@ -112,6 +119,8 @@ def _derived(spec: RequestSpec) -> Needs:
         for kind, field in ((ResourceKind.TOPIC, spec.topic), (ResourceKind.GROUP, spec.group))
         if field is not None
     ]
+    if spec.source_group is not None:
+        needs.append(Need(ResourceKind.GROUP, spec.source_group, _READ_OFFSETS))
     return Needs(tuple(needs) or (Need(ResourceKind.CLUSTER, None, actions),))
 
 

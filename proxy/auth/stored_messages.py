@@ -25,7 +25,7 @@ from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError
-from remoting.names import DLQ_PREFIX, RETRY_PREFIX
+from remoting.names import DLQ_PREFIX, RETRY_PREFIX, is_internal
 from remoting.permissions import Action, Permission, ResourceKind
 
 _READ = (Action.SUB, Action.GET)
@@ -61,7 +61,7 @@ class StoredMessages:
         if self._is_trusted(context) or reply.code != ResponseCode.SUCCESS:
             return
         try:
-            topics = {message.topic for message in messages.decode_messages(reply.body)}
+            topics = {_topic_of(message) for message in messages.decode_messages(reply.body)}
         except BodyError:
             topics = {""}
         if not self._may(context, topics, _READ):
@@ -78,7 +78,7 @@ class StoredMessages:
         if not self._is_trusted(context):
             message = await stored_topics.view(core, context, context.fields["offset"])
             group = context.fields["group"]
-            topic = None if message is None else popped_topic(message.topic, group)
+            topic = None if message is None else popped_topic(_topic_of(message), group)
             if topic not in (None, RETRY_PREFIX + group) and not self._may(context, {str(topic)}, (Action.SUB,)):
                 return commands.response(
                     ResponseCode.NO_PERMISSION,
@@ -183,6 +183,14 @@ class StoredMessages:
         return False
 
 
+def _topic_of(message: messages.StoredMessage) -> str:
+    """Return the topic of a message, also while brokers keep it in an internal one until it is due or committed.
+
+    In other topics, the property is a client's text.
+    """
+    return (message.get(properties.REAL_TOPIC) if is_internal(message.topic) else None) or message.topic
+
+
 def _refused(remark: str) -> Reply:
     reply: Reply = asyncio.get_running_loop().create_future()
     reply.set_result(commands.response(ResponseCode.NO_PERMISSION, remark=remark))
@@ -190,12 +198,12 @@ def _refused(remark: str) -> Reply:
 
 
 def _of_check(command: RemotingCommand) -> Permission:
-    return Permission(ResourceKind.TOPIC, messages.decode_message(command.body).topic, (Action.PUB,))
+    return Permission(ResourceKind.TOPIC, _topic_of(messages.decode_message(command.body)), (Action.PUB,))
 
 
 def _of_consumption(command: RemotingCommand) -> Permission | None:
     """Return the permission on the message's topic; None for a dead letter of the client's group."""
-    topic, group = messages.decode_message(command.body).topic, command.fields.get("consumerGroup", "")
+    topic, group = _topic_of(messages.decode_message(command.body)), command.fields.get("consumerGroup", "")
     if topic == DLQ_PREFIX + group:
         return None
     return Permission(ResourceKind.TOPIC, popped_topic(topic, group), (Action.SUB,))

@@ -35,11 +35,20 @@ _NAMES: dict[ToolCode, tuple[str | None, str | None]] = {
     ToolCode.CLONE_GROUP_OFFSET: ("topic", "destGroup"),
     ToolCode.QUERY_SUBSCRIPTION_BY_CONSUMER: ("topic", "group"),
 }
+_SOURCE_GROUPS: dict[ToolCode, str] = {ToolCode.CLONE_GROUP_OFFSET: "srcGroup"}
 
 
 def _tool_row(code: ToolCode) -> RequestSpec:
     topic, group = _NAMES.get(code, (None, None))
-    return RequestSpec(code, _ACTIONS.get(code, Action.GET), topic=topic, group=group, tool=True, rip55=False)
+    return RequestSpec(
+        code,
+        _ACTIONS.get(code, Action.GET),
+        topic=topic,
+        group=group,
+        tool=True,
+        rip55=False,
+        source_group=_SOURCE_GROUPS.get(code),
+    )
 
 
 # Rows of the served requests. A code of both tables has the proxy's row.

@@ -264,7 +264,9 @@ async def decide(services: AdminServices, query: DecisionQuery) -> DecisionReply
     if authority is None:
         raise conflict("authentication is off: every request is permitted")
     try:
-        decision = explain(authority.sources, query.user, query.action, query.resource, query.address)
+        decision = explain(
+            authority.sources, query.user, query.action, query.resource, query.address, authority.sync_topics
+        )
     except ValueError as error:
         raise OperationFailed(Failure(FailureKind.INVALID, str(error))) from None
     return DecisionReply(allowed=decision.allowed, reason=decision.reason)

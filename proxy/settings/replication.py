@@ -15,3 +15,8 @@ class SyncSettings(SettingsTable):
         description="topic for group members, heartbeatSyncerTopicName of the Java proxies",
     )
     renewals: str = Field("GantryRenewals", min_length=1, description="topic for renewals of invisible durations")
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics by which replicas share state."""
+        return frozenset((self.topic, self.renewals))

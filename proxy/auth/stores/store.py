@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 
 from proxy.auth.decision import Decision, decide
 from proxy.auth.policy import Directory, Pattern, Role, format_actions, parse_actions
-from proxy.auth.sources.source import Source, find_user, grants
+from proxy.auth.sources.source import Source, exempts_all, find_user, grants
 from proxy.core.principal import Method, Principal
 from remoting.permissions import Action, Permission
 
@@ -125,20 +125,32 @@ def action_names(actions: Iterable[Action]) -> tuple[str, ...]:
     return (_ALL,) if Action.ANY in present else tuple(format_actions(present).split(","))
 
 
-def explain(sources: Sequence[Source], user: str, action: str, resource: str, address: str) -> Decision:
-    """Return the decision about one action of a user, from an address, on one resource. Raises ValueError."""
+def explain(
+    sources: Sequence[Source],
+    user: str,
+    action: str,
+    resource: str,
+    address: str,
+    sync_topics: frozenset[str] = frozenset(),
+) -> Decision:
+    """Return the decision about one action of a user, from an address, on one resource. Raises ValueError.
+
+    sync_topics: as in `decide`.
+    """
     (parsed,) = parse_actions([action])
-    source = _address(address)
+    host = _address(address)
     pattern = Pattern.parse(resource)
     if pattern.prefixed:
         raise ValueError("a decision is about one resource, without *")
     found = find_user(sources, user)
+    permission = Permission(pattern.kind, pattern.name, (parsed,))
+    if exempts_all(sources, host) or (found is not None and found.exempts(host)):
+        return decide(grants(sources, Principal(user, Method.ADDRESS)), permission, host, sync_topics)
     if found is None:
         return Decision(False, f"no user {user} in {', '.join(source.name for source in sources)}")
     if not found.enabled:
         return Decision(False, f"the user is disabled or has expired ({found.origin})")
-    principal = Principal(user, Method.SIGNATURE)
-    return decide(grants(sources, principal), Permission(pattern.kind, pattern.name, (parsed,)), source)
+    return decide(grants(sources, Principal(user, Method.SIGNATURE)), permission, host, sync_topics)
 
 
 def _address(text: str) -> str:

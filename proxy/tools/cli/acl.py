@@ -8,6 +8,7 @@ from proxy.auth.policy import Directory
 from proxy.auth.sources.files import FileSource
 from proxy.auth.sources.source import AuthError, Source
 from proxy.auth.stores.store import Grant, PolicyEntry, explain
+from proxy.settings.replication import SyncSettings
 from proxy.tools.cli.access_stores import opened, users_file
 from proxy.tools.cli.client import CommandError, UsageError
 from proxy.tools.cli.output import Output
@@ -56,7 +57,9 @@ def _print(policies: Sequence[PolicyEntry], output: Output) -> None:
 async def _explain(options: argparse.Namespace, output: Output) -> int:
     sources = await _sources(options)
     try:
-        decision = explain(sources, options.subject, options.actions, options.resource, options.address)
+        decision = explain(
+            sources, options.subject, options.actions, options.resource, options.address, SyncSettings().topics
+        )
     except ValueError as error:
         raise UsageError(str(error)) from None
     if output.json:

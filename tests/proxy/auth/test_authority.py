@@ -7,8 +7,10 @@ import pytest
 from proxy.auth.authority import Authority, Forbidden, NotAuthenticated
 from proxy.auth.reload import reload
 from proxy.auth.resources import permissions
+from proxy.auth.stores.store import explain
 from proxy.core.context import Context
 from proxy.core.principal import OWN, Failure, Method
+from proxy.embedded.broker.codes import ToolCode
 from proxy.embedded.requests import BROKER_REQUESTS
 from remoting import command as commands
 from remoting import properties
@@ -29,6 +31,7 @@ from tests.proxy.auth.users import (
     authority,
     own_source,
     plain_authority,
+    plain_source,
     signed,
     undelayed,
 )
@@ -160,6 +163,33 @@ def test_requests_of_the_embedded_brokers_own_listener_need_what_their_rows_say(
             channel.principal = made.of_command(sent, channel.peer)
             with pytest.raises(Forbidden):
                 made(Context(channel, sent, spec, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("source", "action", "allowed"),
+    [("other", "Sub", False), ("", "Sub", False), ("h", "Pub", False), ("h", "Sub", True), ("h", "Get", True)],
+)
+def test_copying_the_offsets_of_a_group_needs_to_read_them(
+    tmp_path: Path, source: str, action: str, allowed: bool
+) -> None:
+    made = authority(
+        tmp_path,
+        '[users.oper-01]\nsecret = "secret-of-oper"\n[[users.oper-01.policies]]\n'
+        'resources = ["Topic:orders", "Group:g"]\nactions = "All"\n'
+        f'[[users.oper-01.policies]]\nresources = "Group:h"\nactions = "{action}"\n',
+    )
+    channel, operator = FakeChannel(), Credentials("oper-01", "secret-of-oper")
+    # First from a group of the sender's: the decision about these two names is not remembered for other sources.
+    for named, permitted in (("g", True), (source, allowed)):
+        fields = {"topic": "orders", "destGroup": "g", **({"srcGroup": named} if named else {})}
+        sent = signed(request(ToolCode.CLONE_GROUP_OFFSET, **fields), operator)
+        channel.principal = made.of_command(sent, channel.peer)
+        context = Context(channel, sent, BROKER_REQUESTS[ToolCode.CLONE_GROUP_OFFSET], 0.0)
+        if permitted:
+            made(context)
+        else:
+            with pytest.raises(Forbidden, match=f"Sub or Get on Group:{named}"):
+                made(context)
 
 
 def test_bodies_without_names_are_forbidden(tmp_path: Path) -> None:
@@ -455,6 +485,56 @@ def test_addresses_that_acl_1_exempts(tmp_path: Path) -> None:
     ask(made, signed(command(RequestCode.PULL_MESSAGE), carol), "10.9.9.9:1")
     with pytest.raises(NotAuthenticated):
         ask(made, signed(command(RequestCode.PULL_MESSAGE), carol), "10.9.9.8:1")
+
+
+_WHITE_LISTS = """
+globalWhiteRemoteAddresses: [10.0.0.*]
+accounts:
+- {accessKey: carol-1, secretKey: secret-of-carol, whiteRemoteAddress: 10.9.9.9, defaultTopicPerm: DENY}
+- {accessKey: root-01, secretKey: secret-of-root, whiteRemoteAddress: 10.9.9.8, admin: true}
+"""
+CAROL = Credentials("carol-1", "wrong")
+
+
+@pytest.mark.parametrize(
+    ("credentials", "address", "is_super"),
+    [
+        (None, "10.0.0.1", False),
+        (CAROL, "10.9.9.9", False),
+        (Credentials("carol-1", "secret-of-carol"), "10.0.0.1", False),
+        # The address does not prove the name of an admin, only the secret or the account's own white list does.
+        (Credentials("root-01", "wrong"), "10.0.0.1", False),
+        (ROOT, "10.0.0.1", True),
+        (Credentials("root-01", "wrong"), "10.9.9.8", True),
+    ],
+)
+def test_exempt_addresses_do_what_clients_do_and_only_admins_more(
+    tmp_path: Path, credentials: Credentials | None, address: str, is_super: bool
+) -> None:
+    made = plain_authority(tmp_path, _WHITE_LISTS)
+    for spec in SERVED:
+        sent = signed(command(spec.code), credentials)
+        if is_super or not spec.tool:
+            ask(made, sent, f"{address}:1")
+        else:
+            with pytest.raises(Forbidden):
+                ask(made, sent, f"{address}:1")
+    user = "nobody" if credentials is None else credentials.access_key
+    if not (user == "root-01" and not is_super):
+        for action, resource in (("Pub", "Topic:t"), ("Sub", "Group:g")):
+            assert explain(made.sources, user, action, resource, address).allowed
+        for action, resource in (("Delete", "Topic:t"), ("Update", "Cluster:c")):
+            assert explain(made.sources, user, action, resource, address).allowed is is_super
+
+
+def test_exempt_addresses_do_not_take_permissions_from_signed_users(tmp_path: Path) -> None:
+    source = plain_source(tmp_path, _WHITE_LISTS)
+    policy = '[[users.bob-0001.policies]]\nresources = "Topic:orders"\nactions = "Create"\n'
+    made = undelayed(Authority([own_source(tmp_path, OWN_FILE + policy), source]))
+    create = RequestCode.UPDATE_AND_CREATE_TOPIC
+    ask(made, signed(command(create), BOB))
+    with pytest.raises(Forbidden):
+        ask(made, signed(command(create), Credentials("bob-0001", "wrong")))
 
 
 def test_own_requests_need_no_permission(tmp_path: Path) -> None:

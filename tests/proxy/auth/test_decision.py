@@ -64,6 +64,37 @@ def test_a_missing_name_is_covered_by_patterns_for_all_names_only() -> None:
     assert allowed([policy("Topic:*")], unnamed)
 
 
+@pytest.mark.parametrize(
+    ("topic", "internal"),
+    [
+        ("SCHEDULE_TOPIC_XXXX", True),
+        ("RMQ_SYS_TRANS_HALF_TOPIC", True),
+        ("rmq_sys_wheel_timer", True),
+        ("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", True),
+        ("members", True),
+        ("RMQ_SYS_TRACE_TOPIC", False),
+        ("rmq_sys_TRACE_DATA_eu", False),
+        ("TBW102", False),
+        ("DefaultCluster_REPLY_TOPIC", False),
+        ("%DLQ%g", False),
+    ],
+)
+def test_only_rules_with_its_name_permit_an_internal_topic(topic: str, internal: bool) -> None:
+    permission, sync_topics = Permission(TOPIC, topic, (Action.PUB,)), frozenset({"members"})
+
+    def decided(*policies: Policy, role: Role = Role.NORMAL) -> bool:
+        return decide(Grants(role, policies), permission, "10.0.0.1", sync_topics).allowed
+
+    for general in ("*", "Topic:*", f"Topic:{topic[:-1]}*", f"Topic:{topic}*"):
+        assert decided(policy(general, "All")) is not internal
+        assert decided(policy(general, "All", fallback=True)) is not internal
+        assert decided(policy(f"Topic:{topic}"), policy(general, "All"))
+    assert not decided(policy(f"Topic:{topic}", allow=False), policy(f"Topic:{topic}"))
+    assert decided(role=Role.SUPER)
+    reads = Grants(Role.OPERATOR, (policy("Topic:*", "Get", allow=False),))
+    assert not decide(reads, Permission(TOPIC, topic, (Action.GET,)), "10.0.0.1", sync_topics).allowed
+
+
 def test_a_rule_with_sources_applies_to_their_addresses_only() -> None:
     rules = [policy("Topic:orders", sources="10.0.0.0/8,fd00::/8")]
     assert allowed(rules, host="10.1.2.3")

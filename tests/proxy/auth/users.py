@@ -62,14 +62,17 @@ def own_source(folder: Path, text: str = OWN_FILE) -> FileSource:
     return FileSource("users file", write(folder / "users.toml", text), own_file.parse)
 
 
+def plain_source(folder: Path, text: str = PLAIN_ACL) -> FileSource:
+    return FileSource("plain_acl", write(folder / "plain_acl.yml", text), plain_acl.parse, plain_acl.PATTERNS)
+
+
 def authority(folder: Path, text: str = OWN_FILE, *, anonymous: bool = False) -> Authority:
     """An authority with an own file, without delays after failures."""
     return undelayed(Authority([own_source(folder, text)], anonymous=anonymous))
 
 
 def plain_authority(folder: Path, text: str = PLAIN_ACL) -> Authority:
-    source = FileSource("plain_acl", write(folder / "plain_acl.yml", text), plain_acl.parse, plain_acl.PATTERNS)
-    return undelayed(Authority([source]))
+    return undelayed(Authority([plain_source(folder, text)]))
 
 
 def undelayed(made: Authority) -> Authority:

@@ -84,6 +84,16 @@ def test_explain_names_the_rule(file: Path, tmp_path: Path, capsys: pytest.Captu
     old = write(tmp_path / "plain_acl.yml", PLAIN_ACL)
     assert gantry(capsys, "acl", "explain", "root-01", "Pub", "Topic:x", "--plain-acl", old)[0] == 0
     assert gantry(capsys, "acl", "explain", "nobody", "Pub", "Topic:x", "--plain-acl", old)[0] == 1
+    write(old, PLAIN_ACL + "globalWhiteRemoteAddresses: [10.9.9.9]\n")
+    listed = ("--plain-acl", old, "--from", "10.9.9.9")
+    exempt = "allowed: allow Pub,Sub on Topic:* (the address is on a white list of ACL 1.0)\n"
+    assert gantry(capsys, "acl", "explain", "bob-0001", "Pub", "Topic:x", *listed) == (0, exempt, "")
+    assert gantry(capsys, "acl", "explain", "bob-0001", "Delete", "Topic:x", *listed)[0] == 1
+    assert gantry(capsys, "acl", "explain", "root-01", "Delete", "Topic:x", *listed)[0] == 0
+    gantry(capsys, "acl", "grant", "alice", "Sub", "Topic:*", "--file", file)
+    for topic in ("rmq_sys_wheel_timer", "DefaultHeartBeatSyncerTopic"):
+        denied = gantry(capsys, "acl", "explain", "alice", "Sub", f"Topic:{topic}", "--file", file)[1]
+        assert denied.startswith("denied: no rule names this internal topic")
 
 
 def test_revoke_removes_actions_and_policies(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
