@@ -10,7 +10,6 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -281,10 +280,9 @@ class App:
         address = self.settings.embedded.listen
         if address is None:
             return None
-        entrance = node.entrance
+        entrance = self._tenant_guards.wrap_entrance(self.core, node.entrance)
         if self.request_guards is not None:
-            entrance = replace(entrance, serve=partial(self.request_guards.serve_at_broker, self.core, entrance.serve))
-        entrance = self._tenant_guards.wrap_entrance(self.core, entrance)
+            entrance = self.request_guards.wrap_entrance(self.core, entrance)
         accept = partial(self.remoting.accept_at_broker, entrance, node.client_left)
         listener = broker_listener(
             address,

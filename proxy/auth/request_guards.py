@@ -1,12 +1,14 @@
 """Requests that need a look at the brokers before or after the authority's decision."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
 
 from proxy.auth.authority import Authority
 from proxy.auth.stored_messages import StoredMessages
 from proxy.auth.super_users import SuperUsers
 from proxy.core.context import Context
-from proxy.core.messaging import Handling, Messaging
+from proxy.core.messaging import Entrance, Handling, Messaging
 from proxy.core.replies import Replies
 from proxy.settings.cluster import ClientSignatures
 from proxy.settings.model import Settings
@@ -40,7 +42,10 @@ class RequestGuards:
             **dict.fromkeys(super_users.handlers, super_users.change),
         }
 
-    def serve_at_broker(self, core: Messaging, serve: Serve, context: Context) -> Awaitable[RemotingCommand] | None:
-        """Serve a request of the embedded broker's own listener."""
+    def wrap_entrance(self, core: Messaging, entrance: Entrance) -> Entrance:
+        """Return the entrance of the embedded broker's own listener with the guards before it."""
+        return replace(entrance, serve=partial(self._serve_at_broker, core, entrance.serve))
+
+    def _serve_at_broker(self, core: Messaging, serve: Serve, context: Context) -> Awaitable[RemotingCommand] | None:
         guard = self._at_broker.get(context.code)
         return serve(context) if guard is None else guard(core, context, serve)
