@@ -13,10 +13,6 @@ _FREE_FAILURES = 3
 _FIRST_DELAY = 0.1
 _MAX_DELAY = 3.0
 _MAX_DOUBLINGS = 10
-# Responses of a source that are delayed side by side without being delayed longer: clients send requests in parallel.
-_PARALLEL = 8
-# Limit of the longer delay in seconds.
-_MAX_BACKLOG = 60.0
 # Seconds after which a failure counts half.
 _HALF_LIFE = 60.0
 _MAX_SOURCES = 10_000
@@ -25,46 +21,32 @@ _IPV6_PREFIX = 64
 
 
 class FailureDelays:
-    """Returns a longer delay for each failure of a source, up to a few seconds; time halves the number of failures.
-
-    The more responses of the source are still delayed, the longer is the next one, up to a minute: pipelined guesses
-    would else all be answered after those few seconds.
-    """
+    """Returns a longer delay for each failure of a source, up to a few seconds; time halves the number of failures."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        # Number of failures, the time of the last one, and the end of the backlog of delayed responses.
-        self._failures: OrderedDict[str, tuple[float, float, float]] = OrderedDict()
+        # Number of failures, and the time of the last one.
+        self._failures: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._failures)
 
     def count(self, host: str) -> float:
         """Return the number of failures of a source, which time halves."""
-        count, at, _ = self._failures.get(_source(host), _NO_FAILURE)
+        count, at = self._failures.get(_source(host), (0.0, 0.0))
         return count * math.exp2((at - self._clock()) / _HALF_LIFE)
 
     def fail(self, host: str) -> float:
         """Count a failure of a source and return the delay of its response in seconds."""
-        source, count, now = _source(host), self.count(host) + 1, self._clock()
-        delay = _delay(count)
-        backlog = min(max(self._failures.get(source, _NO_FAILURE)[2] - now, 0.0), _MAX_BACKLOG)
-        self._failures[source] = (count, now, now + backlog + delay / _PARALLEL)
+        source, count = _source(host), self.count(host) + 1
+        self._failures[source] = (count, self._clock())
         self._failures.move_to_end(source)
         if len(self._failures) > _MAX_SOURCES:
             self._failures.popitem(last=False)
-        return delay + backlog
-
-
-_NO_FAILURE = (0.0, 0.0, 0.0)
-
-
-def _delay(count: float) -> float:
-    """Return the delay after a number of failures, in seconds."""
-    if count <= _FREE_FAILURES:
-        return 0.0
-    doublings = min(count - _FREE_FAILURES - 1, _MAX_DOUBLINGS)
-    return min(_MAX_DELAY, _FIRST_DELAY * math.exp2(doublings))
+        if count <= _FREE_FAILURES:
+            return 0.0
+        doublings = min(count - _FREE_FAILURES - 1, _MAX_DOUBLINGS)
+        return min(_MAX_DELAY, _FIRST_DELAY * math.exp2(doublings))
 
 
 def _source(host: str) -> str:

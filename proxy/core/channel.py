@@ -36,7 +36,6 @@ class Session:
     known_brokers: names of the brokers that routes have given to the client. registered_brokers: those of them at
     which the client was registered. query_turns: by topic, the index of the broker that answers the client's next
     QUERY_MESSAGE without a broker name. polls: the replies of in-flight long polls, each with its request's `Context`.
-    delayed: the replies to failed authentications that still wait.
     members: by user, the authenticated senders of its heartbeats, only while authentication is on. asked: correlation
     ids of messages that ask for a reply, oldest first, only while authentication is on or for clients in a namespace.
     windows: by broker name, the bound of its source address there.
@@ -46,7 +45,6 @@ class Session:
         "address",
         "asked",
         "client_id",
-        "delayed",
         "heartbeat",
         "heartbeat_at",
         "known_brokers",
@@ -72,7 +70,6 @@ class Session:
         self.version = 0
         self.query_turns: dict[str, int] = {}
         self.polls: dict[asyncio.Future[RemotingCommand], object] = {}
-        self.delayed: set[asyncio.Future[RemotingCommand]] = set()
         self.windows: dict[str, Window] = {}
         self.members: dict[str, Principal] = {}
         self.asked: dict[str, None] = {}

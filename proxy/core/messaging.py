@@ -131,7 +131,7 @@ class Messaging:
         except RemotingError as error:
             self._observe(context, error.code, monotonic())
             if isinstance(error, NotPermitted) and error.delay:
-                return _delayed(error, channel.session.delayed)
+                return _delayed(error)
             raise
         except Exception:
             _log.exception("request %d of %s failed", context.code, channel.peer.address)
@@ -162,12 +162,9 @@ class Messaging:
         return not context.signed or (self.signer is not None and self.signer.resigns)
 
     def end_polls(self, channel: Channel) -> None:
-        """Cancel the in-flight long polls of a channel that has closed, which releases their share of the budget.
-
-        Its delayed failures are cancelled, too: their number would else be that of all guesses of a minute.
-        """
-        for reply in (*channel.session.polls, *channel.session.delayed):
-            reply.cancel()
+        """Cancel the in-flight long polls of a channel that has closed, which releases their share of the budget."""
+        for poll in list(channel.session.polls):
+            poll.cancel()
 
     def end_polls_at(self, broker: str) -> None:
         """End the pops of gRPC clients at a broker that hangs; messages that it still delivers are released.
@@ -244,23 +241,12 @@ def _drop_messages(context: Context, result: RemotingCommand) -> None:
         result.body = b""
 
 
-def _delayed(error: NotPermitted, delayed: set[Reply]) -> Reply:
-    """Return a future that fails after the error's delay, so that guesses of secrets take long.
-
-    It is in `delayed` until then.
-    """
+def _delayed(error: NotPermitted) -> Reply:
+    """Return a future that fails after the error's delay, so that guesses of secrets take long."""
     loop = asyncio.get_running_loop()
     reply: Reply = loop.create_future()
-    # The traceback has the request, with its body.
-    timer = loop.call_later(error.delay, _fail, reply, error.with_traceback(None))
-    delayed.add(reply)
-    reply.add_done_callback(partial(_end_delay, delayed, timer))
+    loop.call_later(error.delay, _fail, reply, error)
     return reply
-
-
-def _end_delay(delayed: set[Reply], timer: asyncio.TimerHandle, reply: Reply) -> None:
-    timer.cancel()
-    delayed.discard(reply)
 
 
 def _fail(reply: Reply, error: Exception) -> None:

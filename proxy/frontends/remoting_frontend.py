@@ -220,7 +220,7 @@ class RemotingFrontend:
             if channel in ending:
                 if not channel.waiting_frames:
                     channel.close(CloseCause.DRAIN)
-            elif _has_requests(channel):
+            elif channel.in_flight > len(channel.session.polls):
                 if channel not in paused:
                     paused.add(channel)
                     channel.pause()
@@ -246,18 +246,13 @@ class RemotingFrontend:
         for channel in self.broker_channels:
             channel.pause()
         with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):
-            while any(map(_has_requests, self.broker_channels)):
+            while any(len(channel.session.polls) < channel.in_flight for channel in self.broker_channels):
                 await anyio.sleep(_POLL_INTERVAL)
         for channel in list(self.broker_channels):
             channel.close(CloseCause.DRAIN)
         with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):
             while self.broker_channels:
                 await anyio.sleep(_POLL_INTERVAL)
-
-
-def _has_requests(channel: RemotingChannel) -> bool:
-    """Return whether a connection waits for more than long polls and delayed failures."""
-    return channel.in_flight > len(channel.session.polls) + len(channel.session.delayed)
 
 
 def _end_requests(channel: RemotingChannel, paused: bool) -> None:

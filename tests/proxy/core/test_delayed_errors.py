@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 async def test_a_delayed_error_whose_client_has_gone_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     error = NotPermitted("denied")
     error.delay = 0.01
-    reply = _delayed(error, set())
+    reply = _delayed(error)
     reply.add_done_callback(lambda _: None)
     await asyncio.wait([reply])
     del reply
@@ -26,4 +26,4 @@ async def test_a_delayed_error_reaches_the_client() -> None:
     error = NotPermitted("denied")
     error.delay = 0.01
     with pytest.raises(NotPermitted, match="denied"):
-        await _delayed(error, set())
+        await _delayed(error)

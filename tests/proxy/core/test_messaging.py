@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from proxy.auth.authority import NotAuthenticated
 from proxy.core.context import REQUEST_MEMORY, Context
 from proxy.core.messaging import Messaging
 from proxy.settings.limits import LimitSettings
@@ -144,20 +143,6 @@ async def test_polls_end_with_their_channel() -> None:
     assert (ended.cancelled(), waiting.done(), on.core.budget.used) == (True, False, REQUEST_MEMORY)
     assert not gone.session.polls
     waiting.cancel()
-
-
-async def test_delayed_failures_end_with_their_channel() -> None:
-    def reject(core: Messaging, context: Context) -> None:
-        raise NotAuthenticated(delay=60.0)
-
-    on, gone = stage(handlers={PULL.code: reject}), FakeChannel()
-    delayed = on.core.handle(gone, complete(PULL))
-    assert delayed is not None
-    assert gone.session.delayed == {delayed}
-    on.core.end_polls(gone)
-    await settle()
-    assert delayed.cancelled()
-    assert not gone.session.delayed
 
 
 @pytest.mark.parametrize(("unread", "dropped"), [(8 * 2**20, False), (8 * 2**20 + 1, True)])
