@@ -44,11 +44,11 @@ _FIELDS: dict[int, dict[str, str]] = {
     _C.DELETE_TOPIC_IN_NAMESRV: {"topic": "table-topic"},
     _C.DELETE_SUBSCRIPTIONGROUP: {"groupName": "table-group"},
     _C.UNREGISTER_CLIENT: {"consumerGroup": GROUP},
-    _C.END_TRANSACTION: {"topic": TOPIC},
     _C.INVOKE_BROKER_TO_RESET_OFFSET: {"isForce": "false"},
     # No message is there: one of another topic would need another permission.
     _C.CONSUMER_SEND_MSG_BACK: {"offset": _NOWHERE},
     _C.VIEW_MESSAGE_BY_ID: {"offset": _NOWHERE},
+    _C.END_TRANSACTION: {"topic": TOPIC, "commitLogOffset": _NOWHERE},
 }
 
 
@@ -63,7 +63,7 @@ def remoting_requests() -> Iterator[tuple[str, RemotingCommand]]:
         command.body = _BODIES.get(code, b"")
         yield spec.name, command
         if code == _C.END_TRANSACTION:
-            yield f"{spec.name}, blank topic", complete(spec, topic="")
+            yield f"{spec.name}, blank topic", complete(spec, topic="", commitLogOffset=_NOWHERE)
         elif code == _C.HEART_BEAT:
             yield f"{spec.name}, no ext fields", commands.request(code, {}, command.body)
 
