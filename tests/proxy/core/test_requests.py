@@ -24,6 +24,7 @@ OPTIONAL = {
     (RequestCode.RECALL_MESSAGE, "producerGroup"),
     (RequestCode.VIEW_MESSAGE_BY_ID, "topic"),
     (RequestCode.CHECK_TRANSACTION_STATE, "topic"),
+    (RequestCode.CONSUME_MESSAGE_DIRECTLY, "topic"),
     (RequestCode.NOTIFY_UNSUBSCRIBE_LITE, "consumerGroup"),
 }
 ODD_VALUES = ("", "x", "-1", "9" * 30, "\x01\x02", "é")

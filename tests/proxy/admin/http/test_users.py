@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from proxy.auth import admin_users
 from tests.proxy.admin.http.replicas import Replica, replica
 from tests.proxy.auth.users import PLAIN_ACL, write
 
@@ -141,7 +142,9 @@ async def _in_force(on: Replica, topic: str) -> None:
     raise AssertionError(reason)
 
 
-async def test_roles_of_the_users_themselves_apply(tmp_path: Path) -> None:
+async def test_roles_of_the_users_themselves_apply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # All three log in for the first time within a second.
+    monkeypatch.setattr(admin_users, "_VERIFICATIONS_PER_SECOND", 3)
     users = _ROOT + '[users.watch]\nsecret = "secret-of-watch"\nrole = "operator"\n[users.alice]\nsecret = "secret"\n'
     file = write(tmp_path / "users.toml", users)
     async with replica(tmp_path / "data", auth={"users": file}) as on:

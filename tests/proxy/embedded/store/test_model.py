@@ -188,6 +188,8 @@ class StoreMachine(RuleBasedStateMachine):
             return
         finally:
             self.disk.room = None
+            # As the upkeep of the next second does.
+            self.store._reserve.fill()
         self.model = after
         self.written()
 
