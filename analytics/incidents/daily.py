@@ -11,7 +11,7 @@ from analytics.incidents.statistics import Array, smoothed
 
 # Seconds of a day, of an hour, by which local clocks change, and over which shares are averaged.
 _DAY, _HOUR, _SMOOTH = 86400, 3600, 1800
-# Least share of a span for which another day tells the usual course.
+# Least part of a span for which other days give the usual share.
 _KNOWN = 0.5
 # Slow: most requests, as a multiple of those that the course explains, and the highest share in quiet hours, as a part
 # of the own one. Rest: highest share more than the course's, and the lowest share in hours of work.
@@ -21,7 +21,7 @@ _RESTS, _WORKS = 0.15, 0.6
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """A part of a whole, both counts by period of `step` seconds. least: count of an hour that tells a share."""
+    """A part of a whole, both counts by period of `step` seconds. least: count below which an hour has no share."""
 
     part: Array
     whole: Array
@@ -65,7 +65,7 @@ class Course:
         return found
 
     def _of_hours(self, quantile: float) -> float:
-        """Return a quantile of the hours' shares; NaN if no hour tells one."""
+        """Return a quantile of the hours' shares; NaN if no hour has enough requests."""
         hours = np.arange(self.part.size) // max(_HOUR // self.step, 1)
         parts, wholes = np.bincount(hours, self.part), np.bincount(hours, self.whole)
         told = wholes >= self.least

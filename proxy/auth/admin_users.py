@@ -18,9 +18,9 @@ from remoting.signature import SecretKey
 
 _PERMISSIONS = {Role.NORMAL: "none", Role.OPERATOR: "read", Role.SUPER: "write"}
 _PROTOCOL = "admin"
-# Verifications per second, of passwords and of secret keys: that of a hash takes about 50 ms, and everyone who reaches
-# the port can guess. Sources without failures, with few, and with more have budgets of their own, so that guesses keep
-# neither others from logging in nor those who mistyped.
+# Verifications per second, of passwords and of secret keys: that of a hash takes about 50 ms, and any host that reaches
+# the port can guess. Sources without failures, with few, and with more have budgets of their own: guesses from one host
+# prevent neither the logins of other hosts nor those after a typing error.
 _VERIFICATIONS_PER_SECOND = 2
 _FAILURES = (0.5, 3.0)
 # Verified passwords and secret keys that are remembered, as digests under a key of this process.

@@ -170,7 +170,7 @@ class Authority:
             return self.principal(name, Method.ADDRESS)
         failure = self._failure(command, user, None if signer is None else signer[0])
         if self._any_exempt and exempts_all(self.sources, peer.address.host):
-            # The address says nothing about the name: without the secret, everyone there could be a super user.
+            # The address says nothing about the name: without the secret, any client there could be a super user.
             return self.principal(name if failure is None else "", Method.ADDRESS)
         if user is None or failure is not None:
             return Principal(name, Method.SIGNATURE, failure=failure)

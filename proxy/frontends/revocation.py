@@ -118,7 +118,7 @@ class Revocation:
     def _may_stay(self, member: Member, channel: RemotingChannel) -> bool:
         """Return whether a member may be in all its groups: its last heartbeat need not name those of former ones.
 
-        Nobody needs a permission for a producer group.
+        A producer group needs no permission.
         """
         # Each of them has sent a heartbeat.
         senders, host = channel.session.members.values() or (channel.principal,), channel.peer.address.host

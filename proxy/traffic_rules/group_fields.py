@@ -1,11 +1,11 @@
-"""Ext fields with groups that are not in the request's row."""
+"""Ext fields with further groups than that of the request's row."""
 
 from collections.abc import Mapping
 
-from proxy.embedded.broker.codes import ToolCode
+from proxy.embedded.requests import BROKER_REQUESTS
 from remoting.codes import RequestCode
 
 MORE_GROUP_FIELDS: Mapping[int, tuple[str, ...]] = {
     RequestCode.UNREGISTER_CLIENT: ("producerGroup", "consumerGroup"),
-    ToolCode.CLONE_GROUP_OFFSET: ("srcGroup",),
+    **{code: (row.source_group,) for code, row in BROKER_REQUESTS.items() if row.source_group is not None},
 }

@@ -1,4 +1,4 @@
-"""What the core needs to separate clients in namespaces, beside the rewriting of names."""
+"""Guards of the core that separate clients in namespaces, beside the rewriting of names."""
 
 from collections.abc import Mapping
 from dataclasses import replace

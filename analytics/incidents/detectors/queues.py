@@ -146,7 +146,7 @@ def _stops(
 
 # Periods of an hour; the least number of longer blocks that tell the dispersion: a stop is a part of few.
 _HOUR, _FEW = 3600 // (COARSE * STEP), 8
-# Messages or commits of an hour that tell a share.
+# Least messages or commits of an hour with a share.
 _TELLING = 4.0
 
 

@@ -42,7 +42,7 @@ def _is_daily(tables: Tables, events: pd.DataFrame, over: Exposure, cluster: Clu
     return Course(slow, over.requests(cluster.scope), STEP, _TELLING).is_busy(cluster.start, cluster.end)
 
 
-# Requests of an hour that tell a share.
+# Least requests of an hour with a share.
 _TELLING = 20.0
 
 
