@@ -13,6 +13,7 @@ from proxy.app import App
 from proxy.backends.cluster import membership as memberships
 from proxy.core.client_registry import ConsumerData, ConsumerGroupChange, Groups, Member
 from proxy.core.heartbeat import parse
+from proxy.core.remoting_channel import RemotingChannel
 from proxy.frontends import remoting_frontend
 from proxy.replication.heartbeat_sync import HeartbeatSync
 from remoting import command as commands
@@ -96,6 +97,20 @@ async def test_connection_that_receives_bytes_stays_open(cluster: Cluster) -> No
         await soon(idle.gone.wait())
         assert not busy.gone.is_set()
         await busy.close()
+
+
+@pytest.mark.usefixtures("frequent")
+async def test_clients_with_unread_responses_are_checked_with_the_timeout_of_the_settings(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[float] = []
+    monkeypatch.setattr(RemotingChannel, "check_unread_responses", lambda _, timeout: seen.append(timeout))
+    async with serving(cluster, limits={"unread_timeout": 33.0}) as app:
+        client = await Client.connect(app)
+        await client.ask(ask_route("nowhere"))
+        await until(lambda: bool(seen))
+        assert set(seen) == {33.0}
+        await client.close()
 
 
 def age(member: Member | None, seconds: float) -> None:

@@ -2,18 +2,23 @@
 
 import json
 import logging
+import ssl
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
+import trustme
 
 from grpc_gateway.gateway_options import GatewayOptions
+from protocol_negotiation.peer import HostPort
 from proxy.auth.assembly import grpc_guard
 from proxy.auth.audit import to_file
 from proxy.auth.authority import Authority
+from proxy.backends.embedded_node import broker_settings
 from proxy.frontends import listeners
 from proxy.observability.metrics.registry import Metrics
 from proxy.observability.metrics.stats import Query
+from proxy.operations.peers import Peers
 from proxy.settings.grpc import GrpcSettings
 from tests.proxy.auth.users import own_source
 from tests.proxy.settings.conftest import Load
@@ -49,6 +54,26 @@ def test_the_check_of_the_whole_chain_reaches_the_certificates(loaded: Load) -> 
     files = loaded("[tls]\ncertificate = '/c'\nkey = '/k'\nclient_ca = '/a'\ncrl = '/r'\ncrl_chain = true").tls.files
     assert files is not None
     assert files.crl_chain
+
+
+def test_the_maximum_of_consumer_groups_reaches_the_embedded_broker(loaded: Load) -> None:
+    settings = loaded('[embedded]\ndirectory = "/d"\nmax_groups = 77').embedded
+    assert broker_settings(settings, HostPort("127.0.0.1", 1)).max_groups == 77
+
+
+def test_replicas_are_trusted_by_the_authority_of_the_settings(loaded: Load, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    peers = f"[admin]\nlisten = '127.0.0.1:0'\npeers = ['https://gantry:8090']\npeer_token = '{'t' * 32}'"
+    own = Peers(loaded(f"{peers}\npeer_ca = '{tmp_path / 'ca.pem'}'").admin, "a")._tls()
+    assert isinstance(own, ssl.SSLContext)
+    assert [each["subject"] for each in own.get_ca_certs()] == [_subject(authority)]
+    assert own.verify_mode is ssl.CERT_REQUIRED
+
+
+def _subject(authority: trustme.CA) -> object:
+    context = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
+    return context.get_ca_certs()[0]["subject"]
 
 
 @pytest.mark.anyio
