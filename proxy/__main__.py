@@ -95,6 +95,7 @@ def _run_server(options: argparse.Namespace, arguments: list[str]) -> int:
         from proxy.settings.data_directories import open_to_others
         from proxy.settings.loading import ConfigError, Sources, check_access, check_backend
         from proxy.settings.naming import reason
+        from proxy.settings.trusted_files import changeable_by_others
         from proxy.tools.demo import welcome
         from proxy.traffic_rules.parsing import RulesError
         from proxy.workers.supervisor import TICKET_SECRET, supervise
@@ -114,7 +115,7 @@ def _run_server(options: argparse.Namespace, arguments: list[str]) -> int:
     # Data files hold messages, and names of topics and clients.
     os.umask(os.umask(0o077) | 0o077)
     if not settings.workers > 1 or options.worker is None:
-        for text in open_to_others(settings):
+        for text in (*open_to_others(settings), *changeable_by_others(settings)):
             _log.warning("%s", text)
     _raise_file_limit()
     try:

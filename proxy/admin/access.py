@@ -88,7 +88,10 @@ class Access:
         self._settings = settings
         self._clock = clock
         self._checked_at = clock()
+        # Of the version in force.
         self._stamp = _stamp(settings.tokens)
+        # Why the present version is not in force, which is logged once.
+        self._error: str | None = None
         self._configured = [
             _Key(role, name, _digest(token))
             for role, name, token in (
@@ -148,13 +151,18 @@ class Access:
         self._checked_at = now
         stamp = _stamp(self._settings.tokens)
         if stamp == self._stamp:
+            self._error = None
             return
-        self._stamp = stamp
         try:
             self._from_file = _read(self._settings.tokens)
-            _log.info("the tokens of %s are in force", self._settings.tokens)
         except TokenFileError as error:
-            _log.error("the changed tokens are not usable, the previous ones stay in use: %s", error)
+            # Tried again at the next check: the reason may end without a change of the file.
+            if str(error) != self._error:
+                _log.error("the changed tokens are not usable, the previous ones stay in use: %s", error)
+            self._error = str(error)
+            return
+        self._stamp, self._error = stamp, None
+        _log.info("the tokens of %s are in force", self._settings.tokens)
 
 
 def is_local(address: str) -> bool:
@@ -177,12 +185,13 @@ def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
-def _stamp(file: Path | None) -> tuple[int, int, int] | None:
+def _stamp(file: Path | None) -> tuple[int, ...] | None:
     try:
         stat = None if file is None else file.stat()
     except OSError:
         return None
-    return None if stat is None else (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+    # The change time shows a changed mode.
+    return None if stat is None else (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
 
 
 def _read(file: Path | None) -> list[_Key]:

@@ -4,13 +4,11 @@ The admin API logs its writes there, too. `to_file` writes the lines to a file o
 """
 
 import logging
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from logging.handlers import RotatingFileHandler
 
 import orjson
 
@@ -25,7 +23,6 @@ _log = logging.getLogger(LOGGER)
 _LINES_PER_SECOND = 50
 # Characters of names that clients choose.
 _MAX_LENGTH = 128
-_FILE_MODE = 0o600
 
 
 class AuditLog:
@@ -84,14 +81,6 @@ def _write(line: dict[str, object]) -> None:
     _log.info("%s", orjson.dumps({"at": datetime.now(UTC), **line}, option=orjson.OPT_OMIT_MICROSECONDS).decode())
 
 
-class _PrivateFileHandler(RotatingFileHandler):
-    """Creates its files with a mode that only the owner can read."""
-
-    def _open(self):  # type: ignore[no-untyped-def]  # the base class has no public type for it
-        descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND, _FILE_MODE)
-        return os.fdopen(descriptor, "a", encoding="utf-8")
-
-
 @contextmanager
 def to_file(settings: AuthSettings) -> Iterator[None]:
     """Write the audit log to the file of the settings, if any. Raises OSError."""
@@ -99,9 +88,12 @@ def to_file(settings: AuthSettings) -> Iterator[None]:
     if path is None:
         yield
         return
+    # Windows, where the commands run, does not have the locks.
+    from proxy.auth.audit_file import AuditFile
+
     with naming("auth.audit"):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handler = _PrivateFileHandler(path, maxBytes=settings.audit_size, backupCount=settings.audit_files)
+        handler = AuditFile(path, settings.audit_size, settings.audit_files)
     handler.setFormatter(logging.Formatter("%(message)s"))
     _log.addHandler(handler)
     try:

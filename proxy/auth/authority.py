@@ -4,6 +4,7 @@ The core calls it as one of its checks, the gRPC gateway with the permissions of
 """
 
 import json
+import logging
 import math
 import secrets
 import time
@@ -26,6 +27,8 @@ from remoting.command import RemotingCommand
 from remoting.errors import BodyError, InvalidRequest, NotPermitted
 from remoting.permissions import Action, Permission
 from remoting.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, SecretKey, verify
+
+_log = logging.getLogger("gantry.auth")
 
 # Principals and decisions that are remembered; either set is emptied when it is full.
 _MAX_PRINCIPALS = 10_000
@@ -101,8 +104,17 @@ class Authority:
     # Users.
 
     async def refresh(self) -> None:
-        """Look for changes of users and policies."""
-        if any([await source.refresh() for source in self.sources]):
+        """Look for changes of users and policies. An error in one source does not withhold the changes of others."""
+        changed = False
+        for source in self.sources:
+            try:
+                changed = await source.refresh() or changed
+            except Exception as error:
+                problem = f"cannot be checked for changes: {type(error).__name__}"
+                if source.error != problem:
+                    _log.exception("%s: %s", source.name, problem)
+                source.error = problem
+        if changed:
             self.changed()
 
     def changed(self) -> None:

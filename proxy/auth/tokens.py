@@ -19,6 +19,7 @@ from joserfc.jwt import ClaimsOption
 from proxy.auth.grpc_guard import VerifiedToken
 from proxy.auth.sources.source import AuthError
 from proxy.settings.auth import AuthSettings
+from proxy.settings.secret_files import check_writers
 
 _log = logging.getLogger("gantry.auth")
 
@@ -85,7 +86,7 @@ class Tokens:
         try:
             self._keys = await anyio.to_thread.run_sync(self._load)
         except AuthError as error:
-            if self.error is None:
+            if str(error) != self.error:
                 _log.error("the keys of tokens cannot be loaded, the former remain in use: %s", error)
             self.error = str(error)
             return False
@@ -95,10 +96,15 @@ class Tokens:
     def _load(self) -> KeySet:
         try:
             text = self._read()
-            entries = json.loads(text)["keys"]
-            keys = _import_keys(entries)
         except OSError as error:
             raise AuthError(f"{self._place}: {getattr(error, 'reason', None) or error.strerror or error}") from None
+        except UnicodeDecodeError:
+            raise AuthError(f"{self._place}: not a JWK set") from None
+        except ValueError as error:
+            raise AuthError(str(error)) from None
+        try:
+            entries = json.loads(text)["keys"]
+            keys = _import_keys(entries)
         except (JoseError, ValueError, TypeError, KeyError, RecursionError):
             raise AuthError(f"{self._place}: not a JWK set") from None
         if text != self._text and (ignored := len(entries) - len(keys.keys)):
@@ -107,10 +113,13 @@ class Tokens:
         return keys
 
     def _read(self) -> str:
+        """Return the text of the JWK set. Raises OSError; ValueError for a file that others can change."""
         if self._place.startswith("https://"):
             with _opener.open(self._place, timeout=_TIMEOUT) as response:
                 return bytes(response.read(_MAX_KEYS)).decode()
-        return Path(self._place).read_text(encoding="utf-8")
+        file = Path(self._place)
+        check_writers(file)
+        return file.read_text(encoding="utf-8")
 
 
 def _import_keys(entries: list[dict[str, Any]]) -> KeySet:

@@ -7,9 +7,9 @@ from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from proxy.settings.model import Settings
+from proxy.settings.secret_names import MASK
 from proxy.settings.traffic_records import redacted
 
-_MASK = "********"
 _RECORDS = "traffic.directory"
 
 
@@ -42,4 +42,4 @@ def mask(key: str, value: Any) -> Any:
     """Return the value of a setting, masked if it is a secret; of a URL of records its user, password and options."""
     if value is None or key not in _SECRETS:
         return value
-    return redacted(value) if key == _RECORDS else _MASK
+    return redacted(value) if key == _RECORDS else MASK

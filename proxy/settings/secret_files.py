@@ -1,9 +1,11 @@
-"""Files with secrets: their permissions, and their content."""
+"""Files with secrets, or with what proves identities: their permissions, and their content."""
 
 from pathlib import Path
 
 # Permission bits that a file with secrets must not have: write by the group, and everything by others.
 _FORBIDDEN_MODE = 0o027
+# Those that let group or others write.
+_WRITE_BY_OTHERS = 0o022
 
 
 def check_mode(file: Path) -> None:
@@ -16,6 +18,16 @@ def check_mode(file: Path) -> None:
         raise ValueError(
             f"{file}: the mode {mode:o} lets others read the secrets or the group change them: chmod 600 {file}"
         )
+
+
+def check_writers(file: Path) -> None:
+    """Raise ValueError if group or others can change the file; OSError if it cannot be examined.
+
+    For public keys: who can add one can be any user.
+    """
+    mode = file.stat().st_mode & 0o777
+    if mode & _WRITE_BY_OTHERS:
+        raise ValueError(f"{file}: the mode {mode:o} lets others change it: chmod go-w {file}")
 
 
 def read_secret(text: str | None, file: Path | None, key: str) -> str:

@@ -10,11 +10,10 @@ from dataclasses import replace
 from typing import Any, Never
 from urllib.parse import urlsplit
 
-import orjson
-
 from protocol_negotiation.peer import HostPort
 from proxy.admin.access import BadCredentials, Caller, Gatekeeping, Role
 from proxy.admin.http import problems
+from proxy.admin.http.audited import audited_body, audited_query
 from proxy.admin.http.problems import Refused, too_many_logins
 from proxy.admin.live.pages import FILES
 from proxy.admin.sessions import CSRF_HEADER, is_own
@@ -39,14 +38,8 @@ OPEN = frozenset((*PATHS, *FILES))
 SESSION = "/v1/session"
 # HEAD is not served for streams: their response never ends.
 _STREAMS = frozenset(("/v1/tap",))
-# Limits on a write's body in the audit: bytes, and brackets, since JSON nested too deeply cannot be encoded.
-_MAX_AUDITED = 4 * 1024
-_MAX_BRACKETS = 64
 _ANY = "*"
 _ROLES = {role.name.lower(): role for role in Role}
-# Fields of bodies whose values are secrets.
-_SECRETS = frozenset(("secret", "password"))
-_MASK = "********"
 
 
 class Guard:
@@ -205,8 +198,8 @@ class Guard:
                 client[0] if client else "",
                 request.method,
                 request.path,
-                request.scope.get("query_string", b"").decode("ascii", "replace"),
-                None if request.path == SESSION else _audited(body),
+                audited_query(request.scope.get("query_string", b"").decode("ascii", "replace"), status),
+                None if request.path == SESSION else audited_body(body, status),
                 status,
             ),
             unauthenticated=status == 401,
@@ -281,20 +274,3 @@ def _host_of(text: str) -> str | None:
     if parts.netloc != text or parts.username is not None:
         return None
     return parts.hostname
-
-
-def _audited(body: bytes) -> object:
-    if not body:
-        return None
-    if len(body) > _MAX_AUDITED or body.count(b"[") + body.count(b"{") > _MAX_BRACKETS:
-        return f"{len(body)} bytes"
-    try:
-        return _without_secrets(orjson.loads(body))
-    except orjson.JSONDecodeError:
-        return f"{len(body)} bytes, not JSON"
-
-
-def _without_secrets(value: object) -> object:
-    if isinstance(value, dict):
-        return {name: _MASK if name in _SECRETS else _without_secrets(item) for name, item in value.items()}
-    return [_without_secrets(item) for item in value] if isinstance(value, list) else value

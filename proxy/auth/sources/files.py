@@ -14,7 +14,11 @@ from proxy.settings.secret_files import check_mode
 
 _log = logging.getLogger("gantry.auth")
 
-_Stamp = tuple[tuple[str, int, int, int], ...] | str
+_Stamp = tuple[tuple[str, int, int, int, int], ...] | str
+
+
+class _Unreadable(AuthError):
+    """A file cannot be read now. It may be later, without a change that its stamp shows."""
 
 
 class FileSource:
@@ -36,6 +40,8 @@ class FileSource:
         self._path = path
         self._parse = parse
         self._patterns = patterns
+        # The version that is not usable: it is not parsed again.
+        self._rejected: _Stamp | None = None
         # A caller that has changed a file waits for the load which another one has begun.
         self._refreshing = asyncio.Lock()
         self._stamp, self.directory = self._load()
@@ -48,15 +54,19 @@ class FileSource:
     async def _refresh(self) -> bool:
         stamp = await anyio.to_thread.run_sync(self._read_stamp)
         if stamp == self._stamp:
+            self.error = self._rejected = None
             return self._expire()
-        self._stamp = stamp
+        if stamp == self._rejected:
+            return self._expire()
         try:
             self._stamp, self.directory = await anyio.to_thread.run_sync(self._load)
         except AuthError as error:
+            self._rejected = None if isinstance(error, _Unreadable) else stamp
+            if str(error) != self.error:
+                _log.error("changed users and policies are not usable, the former remain in force: %s", error)
             self.error = str(error)
-            _log.error("changed users and policies are not usable, the former remain in force: %s", error)
             return self._expire()
-        self.error = None
+        self.error = self._rejected = None
         _log.info("loaded %d users from %s", len(self.directory.users), self._path)
         return True
 
@@ -79,23 +89,27 @@ class FileSource:
             stats = [(str(file), file.stat()) for file in self._files()]
         except OSError as error:
             return str(error)
-        # The change time shows a changed mode.
-        return tuple((name, stat.st_ino, stat.st_size, stat.st_mtime_ns ^ stat.st_ctime_ns) for name, stat in stats)
+        # The change time shows a changed mode, and the time of change a file that was written in place.
+        return tuple((name, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for name, stat in stats)
 
     def _load(self) -> tuple[_Stamp, Directory]:
+        """Return the stamp and the content of the files. Raises only AuthError, so that no error ends the reload."""
         stamp = self._read_stamp()
-        texts = []
-        for file in self._files():
-            try:
-                check_mode(file)
-                texts.append((str(file), file.read_text(encoding="utf-8")))
-            except OSError as error:
-                raise AuthError(f"{file}: {error.strerror}") from None
-            except UnicodeDecodeError:
-                raise AuthError(f"{file}: not UTF-8 text") from None
-            except ValueError as error:
-                raise AuthError(str(error)) from None
         try:
-            return stamp, self._parse(texts)
+            return stamp, self._parse([(str(file), _read(file)) for file in self._files()])
+        except OSError as error:
+            raise _Unreadable(f"{error.filename or self._path}: {error.strerror}") from None
         except ValueError as error:
             raise AuthError(str(error)) from None
+        except Exception as error:
+            # Its text may be a secret of the file.
+            raise AuthError(f"{self._path}: not usable: {type(error).__name__}") from None
+
+
+def _read(file: Path) -> str:
+    """Return the text of a file. Raises ValueError, OSError."""
+    check_mode(file)
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ValueError(f"{file}: not UTF-8 text") from None

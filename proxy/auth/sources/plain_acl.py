@@ -37,6 +37,9 @@ def parse(texts: list[tuple[str, str]]) -> Directory:
             mark = getattr(error, "problem_mark", None)
             line = "" if mark is None else f", line {mark.line + 1}"
             raise ValueError(f"{file}{line}: not valid YAML") from None
+        except Exception:
+            # PyYAML's errors about values with a tag or of a date are of many kinds, and have the value in their text.
+            raise ValueError(f"{file}: a value does not fit its tag, or is no valid date") from None
         if content is None:
             continue
         if not isinstance(content, Mapping):

@@ -31,12 +31,12 @@ class Source(Protocol):
     one could not be loaded, or None.
     """
 
+    error: str | None
+
     @property
     def name(self) -> str: ...
     @property
     def directory(self) -> Directory: ...
-    @property
-    def error(self) -> str | None: ...
 
     async def refresh(self) -> bool:
         """Look for changes; return whether the directory is another one now."""

@@ -22,15 +22,15 @@ _SECRET_BYTES = 24
 class UsersEditor:
     """The users file as a document. Raises ValueError from all methods, OSError from the constructor and `save`.
 
-    A subject is the name of a user, or `@` and the name of a group. cipher: encrypts all secrets of the file.
+    A subject is the name of a user, or `@` and the name of a group. new: the file does not exist. cipher: encrypts all
+    secrets of the file.
     """
 
-    def __init__(self, path: Path, *, create: bool = False, cipher: Cipher | None = None) -> None:
+    def __init__(self, path: Path, *, new: bool = False, cipher: Cipher | None = None) -> None:
         self._path = path
         self._cipher = cipher
-        exists = path.exists() or not create
-        self._mode = path.stat().st_mode & 0o777 if exists else _MODE
-        self._document = _parse(path) if exists else tomlkit.document()
+        self._former = None if new else path.stat()
+        self._document = tomlkit.document() if new else _parse(path)
 
     @property
     def content(self) -> UsersFile:
@@ -135,7 +135,10 @@ class UsersEditor:
         return changed
 
     def save(self) -> None:
-        """Validate and write the file: in one step, so that a reader never sees half of it."""
+        """Validate and write the file: in one step, so that a reader never sees half of it.
+
+        It keeps its mode, owner and group, as far as this process may set them.
+        """
         if self._cipher is not None:
             self._encrypt(self._cipher)
         text = tomlkit.dumps(self._document)
@@ -147,14 +150,16 @@ class UsersEditor:
         descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                os.fchmod(descriptor, self._mode)
+                _keep_access(descriptor, self._former)
                 file.write(text)
                 file.flush()
                 os.fsync(descriptor)
-            os.replace(name, target)
-        except BaseException:
+            if self._former is None:
+                _create(name, target)
+            else:
+                os.replace(name, target)
+        finally:
             Path(name).unlink(missing_ok=True)
-            raise
 
     def _encrypt(self, cipher: Cipher) -> None:
         for name, table in self._owners("users").items():
@@ -184,6 +189,31 @@ def _parse(path: Path) -> tomlkit.TOMLDocument:
         return tomlkit.parse(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
+
+
+def _keep_access(descriptor: int, former: os.stat_result | None) -> None:
+    """Give a file the owner, group and mode of a former one; a group that it cannot be given has no access."""
+    if former is None:
+        os.fchmod(descriptor, _MODE)
+        return
+    mode = former.st_mode & 0o777
+    try:
+        os.fchown(descriptor, former.st_uid, former.st_gid)
+    except OSError:
+        # Only root may give files away.
+        try:
+            os.fchown(descriptor, -1, former.st_gid)
+        except OSError:
+            mode &= ~0o070
+    os.fchmod(descriptor, mode)
+
+
+def _create(written: str, target: Path) -> None:
+    """Give a file that was written the name of a new one, but never that of one that exists. Raises ValueError."""
+    try:
+        os.link(written, target)
+    except FileExistsError:
+        raise ValueError(f"{target}: another process has created it meanwhile: try again") from None
 
 
 def _texts(value: object) -> list[str]:

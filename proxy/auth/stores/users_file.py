@@ -1,14 +1,15 @@
 """The users file as a store."""
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from proxy.auth.passwords import hash_password
 from proxy.auth.policy import Directory, parse_actions
 from proxy.auth.sources.own_file import Cipher, PolicyTable, parse
 from proxy.auth.sources.users_editor import UsersEditor
+from proxy.auth.stores.file_lock import locked
 from proxy.auth.stores.store import (
     GROUP_PREFIX,
     Grant,
@@ -74,16 +75,15 @@ class UsersFileStore:
 
     async def create(self, user: NewUser) -> str | None:
         """Create a user or group, and the file if it is missing."""
-        with self._open(create=True) as editor:
+        password = None if user.password is None else hash_password(user.password)
+        async with self._editing(create=True) as editor:
             if user.name.startswith(GROUP_PREFIX):
                 editor.create_group(user.name.removeprefix(GROUP_PREFIX), user.role)
                 secret = None
             else:
-                password = None if user.password is None else hash_password(user.password)
                 secret = editor.create_user(user.name, user.role, user.groups, user.secret, password)
                 added = {"security_token": user.security_token, "expires": user.expires}
                 editor.change_user(user.name, {key: value for key, value in added.items() if value is not None})
-            editor.save()
         return secret if user.secret is None else None
 
     async def update(self, name: str, change: UserChange) -> None:
@@ -103,37 +103,44 @@ class UsersFileStore:
             changes["security_token"] = change.security_token or None
         if change.expires is not None:
             changes["expires"] = change.expires or None
-        with self._changed(name) as editor:
+        async with self._changed(name) as editor:
             editor.change_user(name, changes)
 
     async def delete(self, subject: str) -> None:
         """Delete a user or group."""
-        with self._changed(subject) as editor:
+        async with self._changed(subject) as editor:
             editor.delete(subject)
 
     async def grant(self, subject: str, grant: Grant) -> None:
         """Add a policy."""
-        with self._changed(subject) as editor:
+        async with self._changed(subject) as editor:
             editor.grant(subject, grant.actions, grant.resource, deny=grant.deny, sources=grant.sources)
 
     async def revoke(self, subject: str, actions: Sequence[str], resource: str) -> None:
         """Remove actions of a resource."""
-        with self._changed(subject) as editor:
+        async with self._changed(subject) as editor:
             if not editor.revoke(subject, actions, resource):
                 raise NotInStore(f"{subject} has no such policy on {resource}")
 
-    @contextmanager
-    def _changed(self, subject: str) -> Iterator[UsersEditor]:
-        with self._open() as editor:
+    @asynccontextmanager
+    async def _changed(self, subject: str) -> AsyncIterator[UsersEditor]:
+        async with self._editing() as editor:
             if not editor.has(subject):
                 raise NotInStore(_missing(subject))
             yield editor
-            editor.save()
+
+    @asynccontextmanager
+    async def _editing(self, *, create: bool = False) -> AsyncIterator[UsersEditor]:
+        """Yield an editor and save it. No other process changes the file meanwhile: its change would be lost."""
+        async with locked(self._path) as exists:
+            with self._open(new=create and not exists) as editor:
+                yield editor
+                editor.save()
 
     @contextmanager
-    def _open(self, *, create: bool = False) -> Iterator[UsersEditor]:
+    def _open(self, *, new: bool = False) -> Iterator[UsersEditor]:
         try:
-            yield UsersEditor(self._path, create=create, cipher=self._cipher)
+            yield UsersEditor(self._path, new=new, cipher=self._cipher)
         except ValueError as error:
             raise StoreError(str(error)) from None
 

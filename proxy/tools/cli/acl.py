@@ -69,7 +69,7 @@ async def _explain(options: argparse.Namespace, output: Output) -> int:
     return 0 if decision.allowed else 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Loaded:
     """A source that was read once."""
 

@@ -56,7 +56,19 @@ def test_users_have_the_role_of_the_users_file(tmp_path: Path, header: str, name
 
 
 @pytest.mark.parametrize(
-    "header", [basic(STRANGER), basic(IMPOSTOR), "Basic x", "Basic eA==", "Bearer other", "Digest x", ""]
+    "header",
+    [
+        basic(STRANGER),
+        basic(IMPOSTOR),
+        "Basic x",
+        "Basic eA==",
+        "Basic \xe9",
+        "Basic /w==",
+        "Bearer other",
+        "Bearer \xe9",
+        "Digest x",
+        "",
+    ],
 )
 def test_other_credentials_are_rejected(tmp_path: Path, header: str) -> None:
     with pytest.raises(BadCredentials):
@@ -68,6 +80,15 @@ def test_failures_are_counted(tmp_path: Path) -> None:
     users = AdminUsers(made, GrpcGuard(made, window=300.0))
     assert users(basic(IMPOSTOR), "192.0.2.1") is None
     assert made.counts == {(Method.PASSWORD, "wrong secret"): 1}
+
+
+@pytest.mark.parametrize("header", ["Basic x", "Basic eA==", "Basic \xe9", "Basic /w=="])
+def test_malformed_credentials_are_failures_of_their_source(tmp_path: Path, header: str) -> None:
+    made = authority(tmp_path, USERS)
+    made.failures = FailureDelays(Clock())
+    assert AdminUsers(made, GrpcGuard(made, window=300.0))(header, "192.0.2.1") is None
+    assert made.counts == {(Method.PASSWORD, "malformed credential"): 1}
+    assert made.failures.count("192.0.2.1") == 1
 
 
 def hashed(folder: Path) -> tuple[AdminUsers, Clock, Authority]:

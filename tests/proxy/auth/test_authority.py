@@ -31,6 +31,7 @@ from tests.proxy.auth.users import (
     authority,
     own_source,
     plain_authority,
+    plain_source,
     signed,
     undelayed,
 )
@@ -301,6 +302,44 @@ async def test_a_users_end_ends_its_tokens(tmp_path: Path) -> None:
     await made.refresh()
     assert not made.is_valid(alice)
     assert made.is_valid(other)
+
+
+async def test_an_error_in_one_source_does_not_withhold_a_revocation_in_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    users, plain = own_source(tmp_path), plain_source(tmp_path, "accounts: []")
+    made = undelayed(Authority([users, plain]))
+    send = signed(command(RequestCode.SEND_MESSAGE_V2), ALICE)
+    ask(made, send)
+
+    async def fail() -> bool:
+        raise KeyError("secret")
+
+    file = tmp_path / "users.toml"
+    file.write_text(file.read_text().replace("[users.alice-1]", "[users.alice-1]\nenabled = false"))
+    with monkeypatch.context() as patch:
+        patch.setattr(plain, "refresh", fail)
+        await made.refresh()
+        await made.refresh()
+    with pytest.raises(NotAuthenticated):
+        ask(made, send)
+    assert plain.error == "cannot be checked for changes: KeyError"
+    assert caplog.text.count("plain_acl: cannot be checked") == 1
+    await made.refresh()
+    assert plain.error is None
+
+
+async def test_a_mistake_in_one_file_does_not_withhold_a_revocation_in_another(tmp_path: Path) -> None:
+    made = undelayed(Authority([own_source(tmp_path), plain_source(tmp_path, "accounts: []")]))
+    send = signed(command(RequestCode.SEND_MESSAGE_V2), ALICE)
+    ask(made, send)
+    file = tmp_path / "users.toml"
+    file.write_text(file.read_text().replace("[users.alice-1]", "[users.alice-1]\nenabled = false"))
+    (tmp_path / "plain_acl.yml").write_text("accounts: !!bool fasle")
+    await made.refresh()
+    with pytest.raises(NotAuthenticated):
+        ask(made, send)
+    assert "does not fit its tag" in str(made.sources[1].error)
 
 
 async def test_a_slow_server_of_keys_does_not_delay_changes_of_users(tmp_path: Path) -> None:

@@ -127,6 +127,7 @@ ATTACKS = {
 
 def publish(folder: Path, *keys: Any, more: tuple[dict[str, str], ...] = ()) -> Path:
     file = folder / "jwks.json"
+    file.touch(0o644)
     file.write_text(json.dumps({"keys": [*more, *KeySet(list(keys)).as_dict(private=False)["keys"]]}))
     return file
 

@@ -8,9 +8,12 @@ from joserfc import jwt
 from joserfc.jwk import ECKey, KeySet, OctKey
 from pydantic import ValidationError
 
+from proxy.auth.assembly import grpc_guard
+from proxy.auth.authority import Authority
 from proxy.auth.sources.source import AuthError
 from proxy.auth.tokens import Tokens
 from proxy.settings.auth import AuthSettings
+from tests.proxy.auth.users import own_source
 
 pytestmark = pytest.mark.anyio
 
@@ -31,6 +34,7 @@ def token(key: Any = KEY, algorithm: str = "ES256", **claims: object) -> str:
 
 def publish(folder: Path, key: Any = KEY) -> Path:
     file = folder / "jwks.json"
+    file.touch(0o644)
     file.write_text(json.dumps(KeySet([key]).as_dict(private=False)))
     return file
 
@@ -91,6 +95,30 @@ async def test_keys_are_loaded_again(tmp_path: Path) -> None:
     assert not await made.refresh()
     assert made.error is not None
     assert made.verify(token(OTHER)) is not None
+
+
+@pytest.mark.parametrize(("mode", "accepted"), [(0o444, True), (0o644, True), (0o664, False), (0o646, False)])
+def test_a_key_set_that_others_can_change_is_refused(tmp_path: Path, mode: int, accepted: bool) -> None:
+    file = publish(tmp_path)
+    file.chmod(mode)
+    settings = AuthSettings(users=tmp_path / "users.toml", jwks=str(file))
+    if accepted:
+        assert Tokens(settings, lambda: NOW).verify(token()) is not None
+        return
+    with pytest.raises(AuthError, match=f"^auth.jwks: {file}: the mode {mode:o} lets others change it: chmod go-w"):
+        grpc_guard(settings, Authority([own_source(tmp_path)]))
+
+
+async def test_keys_that_others_could_add_are_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    now = NOW
+    made = tokens(tmp_path, lambda: now, jwks_interval=10.0)
+    publish(tmp_path, OTHER).chmod(0o666)
+    for _ in range(2):
+        now += 11
+        assert not await made.refresh()
+    assert caplog.text.count("lets others change it") == 1
+    assert made.verify(token(OTHER)) is None
+    assert made.verify(token()) is not None
 
 
 def test_invalid_settings(tmp_path: Path) -> None:

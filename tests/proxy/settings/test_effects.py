@@ -84,12 +84,17 @@ async def test_the_window_and_the_zones_of_signed_times_reach_the_guard(loaded: 
 
 
 def test_the_size_and_number_of_audit_files_bound_them(loaded: Load, tmp_path: Path) -> None:
-    settings = loaded(f'[auth]\naudit = "{tmp_path / "audit"}"\naudit_size = 1000000\naudit_files = 2').auth
-    handlers = logging.getLogger("gantry.audit").handlers
-    before = list(handlers)
+    settings = loaded(f'[auth]\naudit = "{tmp_path / "audit"}"\naudit_size = 65536\naudit_files = 2').auth
+    logger = logging.getLogger("gantry.audit")
+    logger.setLevel(logging.INFO)
     with to_file(settings):
-        (handler,) = [each for each in handlers if each not in before]
-        assert (vars(handler)["maxBytes"], vars(handler)["backupCount"]) == (1_000_000, 2)
+        for _ in range(10):
+            logger.info("%s", "x" * 32_000)
+    assert {file.name: file.stat().st_size for file in tmp_path.iterdir() if file.name.startswith("audit")} == {
+        "audit": 64_002,
+        "audit.1": 64_002,
+        "audit.2": 64_002,
+    }
 
 
 def test_the_prefix_of_statistics_is_in_their_names(loaded: Load) -> None:

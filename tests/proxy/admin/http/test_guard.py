@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import logging
 import socket
 import ssl
@@ -97,6 +98,52 @@ def test_changed_token_file_is_read_again(tmp_path: Path, caplog: pytest.LogCapt
     assert role("alices-new-secret-1") == ("alice", Role.WRITE)
     assert "line 1" in caplog.text
     assert "alices-newer-secret" not in caplog.text
+
+
+def test_changed_token_file_is_read_once_its_mode_is_repaired(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "tokens"
+    file.touch(0o600)
+    file.write_text("write alice alices-own-secret-1\n")
+    now = [0.0]
+    some = Access(AdminSettings(tokens=file), lambda: now[0])
+
+    def role(token: str) -> Role:
+        now[0] += 5.0
+        return some.caller("192.0.2.7", {"authorization": f"Bearer {token}"}, None).role
+
+    file.write_text("write bob bobs-own-secret-12\n")
+    file.chmod(0o644)
+    assert role("alices-own-secret-1") is Role.WRITE
+    assert role("alices-own-secret-1") is Role.WRITE
+    assert caplog.text.count(f"chmod 600 {file}") == 1
+    file.chmod(0o600)
+    assert role("bobs-own-secret-12") is Role.WRITE
+    with pytest.raises(BadCredentials):
+        role("alices-own-secret-1")
+
+
+def test_token_file_that_could_not_be_read_for_a_while_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "tokens"
+    file.touch(0o600)
+    file.write_text("write alice alices-own-secret-1\n")
+    now = [0.0]
+    some = Access(AdminSettings(tokens=file), lambda: now[0])
+
+    def role(token: str) -> Role:
+        now[0] += 5.0
+        return some.caller("192.0.2.7", {"authorization": f"Bearer {token}"}, None).role
+
+    def full(_: Path, **__: object) -> str:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    file.write_text("write bob bobs-own-secret-12\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_text", full)
+        assert role("alices-own-secret-1") is role("alices-own-secret-1") is Role.WRITE
+    assert caplog.text.count("Too many open files") == 1
+    assert role("bobs-own-secret-12") is Role.WRITE
 
 
 @pytest.mark.parametrize(("mode", "accepted"), [(0o440, True), (0o644, False), (0o660, False)])

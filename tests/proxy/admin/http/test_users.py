@@ -1,5 +1,6 @@
 """Users and policies over the HTTP API: the users file, the embedded broker, plain_acl.yml."""
 
+import logging
 from base64 import b64encode
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,20 @@ async def test_users_and_policies_are_managed(tmp_path: Path, store: str, caplog
         ]
     assert _SECRET not in caplog.text
     assert _SECRET not in str(audit)
+
+
+async def test_the_audit_has_no_secret_of_an_invalid_request(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "gantry.audit")
+    secret = "a-Secret-in-a-wrong-place"
+    async with replica(tmp_path, **_settings(tmp_path, "file")) as on:
+        for body in ({"secretKey": secret}, {"secret": [secret]}, {"secrt": secret}, {"security_token": secret}):
+            answer = await on.write.post("/v1/users", params={"secret": secret}, json={"name": "carol", **body})
+            assert answer.status_code == 422
+        assert (await on.write.post("/v1/user", json={"pw": secret})).status_code == 404
+        assert len((await on.get("/v1/audit"))["items"]) == 5
+        assert secret not in str(await on.get("/v1/audit"))
+    assert caplog.text.count("secretKey") == 1
+    assert secret not in caplog.text
 
 
 async def test_a_changed_file_is_in_force_with_the_answer(tmp_path: Path) -> None:

@@ -1,3 +1,4 @@
+import errno
 import math
 import os
 from datetime import UTC, datetime
@@ -5,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.auth.policy import Role
+from proxy.auth.policy import Directory, Role
 from proxy.auth.sources.files import FileSource
 from proxy.auth.sources.own_file import parse
 from proxy.auth.sources.source import AuthError
@@ -128,3 +129,64 @@ async def test_changes_are_loaded_and_an_invalid_change_is_not(tmp_path: Path) -
     assert not await users.refresh()
     assert "No such file" in users.error
     assert set(users.directory.users) == {"alice", "admin"}
+
+
+async def test_a_change_in_place_of_the_same_size_is_loaded(tmp_path: Path) -> None:
+    file = tmp_path / "users.toml"
+    users = source(file)
+    file.write_text(USERS.replace("alice-secret", "other-secret"))
+    assert await users.refresh()
+
+
+async def test_a_file_that_could_not_be_read_for_a_while_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "users.toml"
+    users = source(file)
+
+    def fail(_: Path, **__: object) -> str:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    file.write_text(USERS.replace("[users.root]", "[users.admin]"))
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_text", fail)
+        assert not await users.refresh()
+        assert not await users.refresh()
+    assert caplog.text.count("Too many open files") == 1
+    assert await users.refresh()
+    assert (set(users.directory.users), users.error) == ({"alice", "admin"}, None)
+
+
+async def test_an_unexpected_error_in_a_file_is_an_error_of_the_source_without_its_text(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(texts: list[tuple[str, str]]) -> Directory:
+        if "broken" in texts[0][1]:
+            raise KeyError("a-secret-of-the-file")
+        return parse(texts)
+
+    file = tmp_path / "users.toml"
+    file.touch(0o600)
+    users = FileSource("users file", file, fail)
+    file.write_text("broken")
+    assert not await users.refresh()
+    assert users.error == f"{file}: not usable: KeyError"
+    assert "a-secret-of-the-file" not in caplog.text
+    file.write_text("")
+    assert await users.refresh()
+    assert not users.error
+    file.write_text("broken")
+    with pytest.raises(AuthError, match="not usable"):
+        FileSource("users file", file, fail)
+
+
+async def test_an_unreadable_folder_is_an_error_of_the_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.toml").touch(0o600)
+    users = FileSource("users file", tmp_path, parse, ("*.toml",))
+
+    def fail(_: Path, __: str) -> list[Path]:
+        raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path))
+
+    monkeypatch.setattr(Path, "rglob", fail)
+    assert not await users.refresh()
+    assert users.error == f"{tmp_path}: Permission denied"

@@ -95,6 +95,9 @@ def test_address_patterns(pattern: str, inside: list[str], outside: list[str]) -
         ("accounts:\n- {accessKey: alice1, secretKey: secret1, topicPerms: [a]}", "NAME=PERMISSION"),
         ("accounts:\n- {accessKey: alice1, secretKey: secret1, topicPerms: [a=X]}", "a permission is DENY"),
         ("globalWhiteRemoteAddresses: [x.y]", "not an address pattern"),
+        ("accounts:\n- {accessKey: alice1, secretKey: !!bool secret1}", "does not fit its tag"),
+        ("accounts:\n- {accessKey: alice1, secretKey: !!int secret1}", "does not fit its tag"),
+        ("accounts:\n- {accessKey: alice1, secretKey: 2020-99-99}", "no valid date"),
     ],
 )
 def test_errors_name_the_place(text: str, message: str) -> None:
