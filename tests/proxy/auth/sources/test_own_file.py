@@ -128,3 +128,9 @@ async def test_changes_are_loaded_and_an_invalid_change_is_not(tmp_path: Path) -
     assert not await users.refresh()
     assert "No such file" in users.error
     assert set(users.directory.users) == {"alice", "admin"}
+
+
+@pytest.mark.parametrize("written", ["ip:2001:db8::1", "ip:2001:DB8:0:0:0:0:0:1"])
+def test_addresses_of_certificates_are_compared_in_one_form(written: str) -> None:
+    text = f'[users.alice]\ncertificates = ["{written}", "CN=alice"]'
+    assert parse([("users.toml", text)]).users["alice"].certificates == ("ip:2001:db8::1", "CN=alice")
