@@ -9,8 +9,9 @@ from typing import Any, cast
 from weakref import WeakSet
 
 from protocol_negotiation.address_limit import AddressLimit, source_of
+from protocol_negotiation.certificate_expiry import CertificateExpiry
 from protocol_negotiation.detect import Protocol
-from protocol_negotiation.handshake_failure import LOST, TIMEOUT, explain
+from protocol_negotiation.handshake_failure import EXPIRED, LOST, TIMEOUT, explain
 from protocol_negotiation.handshake_queue import HandshakeQueue
 from protocol_negotiation.negotiation import HandOver, Negotiation, Outcome, Policy, Refused, StartTls
 from protocol_negotiation.options import ListenerOptions
@@ -53,6 +54,7 @@ class ListenerState:
     tls_failures: Counter[str]
     addresses: AddressLimit
     handshake_queue: HandshakeQueue
+    certificate_expiry: CertificateExpiry
     # The oldest first. A dict would take longer and longer to find its first key.
     negotiating: "OrderedDict[Connection, None]" = field(default_factory=OrderedDict)
     handshakes: set[asyncio.Task[None]] = field(default_factory=set)
@@ -398,6 +400,11 @@ class Connection(asyncio.Protocol):
             return
         self._transport = transport
         self._tls = negotiated_tls(ssl_object)
+        certificate = self._tls.certificate
+        # OpenSSL does not look at the times of the certificate of a resumed session.
+        if certificate is not None and not self._listener.certificate_expiry.add(self._outer, certificate.not_after):
+            self._refuse(Refused(Outcome.TLS_FAILED, "the client's certificate has expired", EXPIRED))
+            return
         self._leave_handshakes()
         self._negotiation.encrypted()
         self._receive = self._negotiate

@@ -5,6 +5,8 @@ import ssl
 
 # Causes without an error of OpenSSL.
 LOST, TIMEOUT = "lost", "timeout"
+# As OpenSSL calls it in full handshakes.
+EXPIRED = "certificate_has_expired"
 _UNKNOWN = "unknown"
 _VERIFICATION = "certificate_verify_failed"
 _NOT_A_LABEL = re.compile(r"[^a-z0-9]+")

@@ -9,6 +9,7 @@ from collections import Counter
 from typing import Any
 
 from protocol_negotiation.address_limit import AddressLimit
+from protocol_negotiation.certificate_expiry import CertificateExpiry
 from protocol_negotiation.connection import Connection, Handlers, ListenerState, OnOutcome, Rejectors
 from protocol_negotiation.handshake_queue import HandshakeQueue
 from protocol_negotiation.negotiation import HANDED_OVER, Policy
@@ -128,6 +129,7 @@ class Listener:
             self.tls_failures,
             AddressLimit(self.options.max_connections_per_address, loop.time),
             HandshakeQueue(self.options.max_handshakes, loop),
+            CertificateExpiry(self.options.name, loop),
         )
         return self._state
 

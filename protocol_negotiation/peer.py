@@ -119,7 +119,8 @@ class PeerCertificate:
 
     Attributes:
         subject, issuer: distinguished names (RFC 4514); "" if empty.
-        alternative_names: kind and value of each subject alternative name.
+        alternative_names: kind and value of each subject alternative name; IP addresses in canonical form
+            (`canonical_host`).
         fingerprint: SHA-256 of the DER encoding, lower-case hex.
         serial_number: lower-case hex.
         not_after: end of validity, Unix time in seconds.

@@ -66,7 +66,10 @@ class MinimumVersion(StrEnum):
 
 
 class SessionTickets(StrEnum):
-    """Keys of session tickets: the same in all workers, of each worker, or no resumption."""
+    """Keys of session tickets: the same in all workers, of each worker, or no resumption.
+
+    A context that asks clients for certificates never resumes sessions.
+    """
 
     SHARED = "shared"
     SEPARATE = "separate"
@@ -197,11 +200,12 @@ def _set_algorithms(context: ssl.SSLContext, options: TlsOptions) -> None:
 def _set_tickets(context: ssl.SSLContext, files: TlsFiles) -> None:
     """Set the ticket keys of a context; a certificate selected by SNI does not change them.
 
-    Each change of the files changes the keys, so that a session begun before, with a client certificate that may be
-    revoked since, is not resumed.
+    Each change of the files changes the keys. Where clients are asked for certificates no session is resumed: OpenSSL
+    would take the certificate from the ticket, and renew that, although certificate, issuer or revocation list may have
+    expired since.
     """
     options = files.options
-    if options.tickets is SessionTickets.OFF:
+    if options.tickets is SessionTickets.OFF or files.client_auth is not ClientAuth.NONE:
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
         openssl_context.disable_session_cache(context)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
-from protocol_negotiation.peer import PeerCertificate, Tls
+from protocol_negotiation.peer import PeerCertificate, Tls, canonical_host
 
 # On the server's side, ssl passes the client's SNI to this callback only.
 _server_names: WeakKeyDictionary[ssl.SSLObject, str] = WeakKeyDictionary()
@@ -39,12 +39,24 @@ def _peer_certificate(connection: ssl.SSLObject, certificate: Any) -> PeerCertif
         subject=distinguished_name(certificate) or "",
         issuer=_name(certificate.get("issuer", ())) or "",
         alternative_names=tuple(
-            (_NAME_KINDS[kind], value) for kind, value in certificate.get("subjectAltName", ()) if kind in _NAME_KINDS
+            (_NAME_KINDS[kind], _canonical(kind, value))
+            for kind, value in certificate.get("subjectAltName", ())
+            if kind in _NAME_KINDS
         ),
         fingerprint=hashlib.sha256(encoded).hexdigest(),
         serial_number=certificate.get("serialNumber", "").lower(),
-        not_after=_seconds(certificate["notAfter"]),
+        not_after=not_after(certificate),
     )
+
+
+def not_after(certificate: Any) -> float:
+    """Return the end of validity in the result of ``getpeercert()``, as Unix time; there is a certificate."""
+    return _seconds(certificate["notAfter"])
+
+
+def _canonical(kind: str, value: str) -> str:
+    """Return an alternative name; ssl writes IPv6 addresses in capitals and without `::`."""
+    return canonical_host(value.strip()) if kind == _IP_ADDRESS else value
 
 
 def _seconds(text: str) -> float:
@@ -69,11 +81,12 @@ _SHORT_NAMES = {
     "domainComponent": "DC",
     "userId": "UID",
 }
+_IP_ADDRESS = "IP Address"
 # Kinds of alternative names as ssl writes them, and as `PeerCertificate` does.
 _NAME_KINDS: Mapping[str, Literal["dns", "email", "ip", "uri"]] = {
     "DNS": "dns",
     "email": "email",
-    "IP Address": "ip",
+    _IP_ADDRESS: "ip",
     "URI": "uri",
 }
 _SPECIAL = str.maketrans({character: f"\\{character}" for character in '\\"+,;<>'})

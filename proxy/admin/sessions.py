@@ -51,13 +51,17 @@ class Sessions:
         self._sessions[_digest(session_id)] = session
         return session_id, session
 
-    def find(self, headers: Mapping[str, str]) -> Session | None:
-        """Return the session of a request's cookie; None if there is none, or if it has ended."""
+    def find(self, headers: Mapping[str, str], *, use: bool = True) -> Session | None:
+        """Return the session of a request's cookie; None if there is none, or if it has ended.
+
+        use: whether the request is a new one, which postpones the session's end.
+        """
         session_id = session_id_of(headers)
         session = None if session_id is None else self._sessions.get(_digest(session_id))
         if session is None or self._has_ended(session):
             return None
-        session.used_at = self._clock()
+        if use:
+            session.used_at = self._clock()
         return session
 
     def close(self, headers: Mapping[str, str]) -> None:

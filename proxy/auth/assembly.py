@@ -80,4 +80,5 @@ def _tokens(settings: AuthSettings, authority: Authority) -> TokenVerifier:
     with naming("auth.jwks", AuthError):
         tokens = Tokens(settings)
     authority.refreshers.append(tokens.refresh)
+    authority.has_token_key = tokens.has_key
     return tokens

@@ -89,7 +89,9 @@ class Authority:
         self.no_key = SecretKey(secrets.token_hex())
         self._anonymous = anonymous
         self._anonymous_routes = anonymous_routes
-        self._principals: dict[tuple[str, Method, frozenset[str], float], Principal] = {}
+        # Whether a token's key, given by its thumbprint, is one of the current keys.
+        self.has_token_key: Callable[[str], bool] = lambda thumbprint: False
+        self._principals: dict[tuple[str, Method, frozenset[str], float, str], Principal] = {}
         # The secrets and principals of enabled users that have signed a request.
         self._signers: dict[str | None, tuple[SecretKey, Principal]] = {}
         self._grants: dict[Principal, Grants] = {}
@@ -155,15 +157,20 @@ class Authority:
     # Authentication.
 
     def principal(
-        self, user: str, method: Method, groups: frozenset[str] = frozenset(), expires_at: float = math.inf
+        self,
+        user: str,
+        method: Method,
+        groups: frozenset[str] = frozenset(),
+        expires_at: float = math.inf,
+        proof: str = "",
     ) -> Principal:
-        """Return the principal of an authenticated user, whose credential expires at this time."""
-        key = (user, method, groups, expires_at)
+        """Return the principal of an authenticated user; groups, expires_at, proof: as in `Principal`."""
+        key = (user, method, groups, expires_at, proof)
         principal = self._principals.get(key)
         if principal is None:
             if len(self._principals) >= _MAX_PRINCIPALS:
                 self._principals.clear()
-            principal = self._principals[key] = Principal(user, method, groups, expires_at=expires_at)
+            principal = self._principals[key] = Principal(user, method, groups, None, expires_at, proof)
         return principal
 
     def of_command(self, command: RemotingCommand, peer: Peer) -> Principal:
@@ -183,10 +190,12 @@ class Authority:
         failure = self._failure(command, user, None if signer is None else signer[0])
         if self._any_exempt and exempts_all(self.sources, peer.address.host):
             # The address says nothing about the name: without the secret, any client there could be a super user.
-            return self.principal(name if failure is None else "", Method.ADDRESS)
+            if user is None or failure is not None:
+                return self.principal("", Method.ADDRESS)
+            return self.principal(name, Method.ADDRESS, proof=user.proof)
         if user is None or failure is not None:
             return Principal(name, Method.SIGNATURE, failure=failure)
-        principal = self.principal(name, Method.SIGNATURE)
+        principal = self.principal(name, Method.SIGNATURE, proof=user.proof)
         if not self._any_exempt and user.security_token is None and user.key is not None:
             if len(self._signers) >= _MAX_PRINCIPALS:
                 self._signers.clear()
@@ -210,24 +219,27 @@ class Authority:
     def of_connection(self, peer: Peer) -> Principal:
         """Return the sender of a request without a credential: by its client certificate, its address, or nothing."""
         certificate = None if peer.tls is None else peer.tls.certificate
-        user = self._of_certificate(certificate)
+        name = self._known_name(certificate)
+        user = self._certificates.get(name)
         if self._any_exempt and exempts_all(self.sources, peer.address.host):
-            return self.principal(user.name if user is not None and user.enabled else "", Method.ADDRESS)
+            if user is None or not user.enabled:
+                return self.principal("", Method.ADDRESS)
+            return self.principal(user.name, Method.ADDRESS, proof=name)
         if user is not None:
             if not user.enabled:
                 return Principal(user.name, Method.CERTIFICATE, failure=Failure.DISABLED_USER)
-            return self.principal(user.name, Method.CERTIFICATE)
+            return self.principal(user.name, Method.CERTIFICATE, proof=name)
         if self._anonymous:
             return self.principal(ANONYMOUS_USER, Method.ANONYMOUS)
         if certificate is not None:
             return Principal(certificate.subject, Method.CERTIFICATE, failure=Failure.UNKNOWN_USER)
         return _NO_CREDENTIAL
 
-    def _of_certificate(self, certificate: PeerCertificate | None) -> User | None:
+    def _known_name(self, certificate: PeerCertificate | None) -> str:
+        """Return the name in a certificate that stands for a user; "" if none does."""
         if certificate is None or not self._certificates:
-            return None
-        found = map(self._certificates.get, certificate_names(certificate))
-        return next((user for user in found if user is not None), None)
+            return ""
+        return next((name for name in certificate_names(certificate) if name in self._certificates), "")
 
     # Decisions.
 
@@ -311,15 +323,37 @@ class Authority:
             granted.add(key)
         return None
 
-    def is_valid(self, principal: Principal) -> bool:
-        """Return whether a sender that was authenticated before still is, as far as users and groups show."""
+    def is_valid(self, principal: Principal, host: str) -> bool:
+        """Return whether a sender at an address, authenticated before, still is: by its user and its credential."""
         if principal.failure is not None:
             return False
+        user = self.user(principal.user)
+        if principal.method is Method.ADDRESS:
+            return self._is_exempt(principal, user, host)
         if principal.method not in _BY_USER:
             return True
-        user = self.user(principal.user)
-        # The user of a token need not be in a source.
-        return principal.method is Method.TOKEN if user is None else user.enabled
+        if principal.method is Method.TOKEN:
+            # Its user need not be in a source.
+            return self.has_token_key(principal.proof) and (user is None or user.enabled)
+        return user is not None and user.enabled and self._is_proven(principal, user)
+
+    def _is_exempt(self, principal: Principal, user: User | None, host: str) -> bool:
+        """Return whether a sender that is exempt by its address still is, as this user."""
+        if not principal.user:
+            return exempts_all(self.sources, host)
+        if user is None or not user.enabled:
+            return False
+        if not principal.proof:
+            return user.exempts(host)
+        return self._is_proven(principal, user) and exempts_all(self.sources, host)
+
+    def _is_proven(self, principal: Principal, user: User) -> bool:
+        """Return whether a user still has the secret, or the name in certificates, that a principal has proved."""
+        proof = principal.proof
+        if not proof or proof == user.proof:
+            return True
+        named = self._certificates.get(proof)
+        return named is not None and named.name == user.name
 
     def reject(self, principal: Principal, protocol: str, host: str, request: str) -> NotAuthenticated:
         """Count and log a sender that is not authenticated, and return the error.

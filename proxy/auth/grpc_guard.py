@@ -51,11 +51,12 @@ class TokenVerifier(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class VerifiedToken:
-    """A valid token: its user and groups, and its end in seconds since 1970."""
+    """A valid token: its user and groups, its end in seconds since 1970, and the thumbprint of its key (RFC 7638)."""
 
     user: str
     groups: frozenset[str]
     expires_at: float
+    key: str
 
 
 class GrpcGuard:
@@ -138,9 +139,9 @@ class GrpcGuard:
         valid_until = self._valid_until(date, now)
         if failure is None and valid_until is None:
             failure = Failure.EXPIRED
-        if failure is not None or valid_until is None:
+        if failure is not None or valid_until is None or user is None:
             return Principal(signature.user, Method.SIGNATURE, failure=failure), 0.0
-        return self._authority.principal(signature.user, Method.SIGNATURE), valid_until
+        return self._authority.principal(signature.user, Method.SIGNATURE, proof=user.proof), valid_until
 
     def _valid_until(self, date: str, now: float) -> float | None:
         """Return until when a signed time is accepted; None if it is not now."""
@@ -158,8 +159,10 @@ class GrpcGuard:
         user = self._authority.user(verified.user)
         if user is not None and not user.enabled:
             return Principal(verified.user, Method.TOKEN, failure=Failure.DISABLED_USER), 0.0
-        expires_at = verified.expires_at
-        return self._authority.principal(verified.user, Method.TOKEN, verified.groups, expires_at), expires_at
+        principal = self._authority.principal(
+            verified.user, Method.TOKEN, verified.groups, verified.expires_at, verified.key
+        )
+        return principal, verified.expires_at
 
 
 def parse(header: str) -> Signature | None:

@@ -148,6 +148,7 @@ class User:
             `ip:…`, `sha256:…`.
         expires: when the user is to be disabled, in seconds since 1970.
         exempt: sources whose requests in the user's name need no signature (ACL 1.0).
+        proof: what a signature proves; it changes with the secret and the security token. "" if the user cannot sign.
     """
 
     name: str
@@ -162,6 +163,11 @@ class User:
     certificates: tuple[str, ...] = ()
     exempt: "AddressPatterns | None" = None
     origin: str = ""
+    proof: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        token = (self.security_token or "").encode()
+        object.__setattr__(self, "proof", "" if self.key is None else self.key.digest(token).hex())
 
     def exempts(self, host: str) -> bool:
         """Return whether requests in the user's name need no signature from an address."""

@@ -13,7 +13,7 @@ from typing import Any
 import anyio.to_thread
 from joserfc import jwt
 from joserfc.errors import JoseError
-from joserfc.jwk import Key, KeySet
+from joserfc.jwk import GuestProtocol, Key, KeySet, guess_key
 from joserfc.jwt import ClaimsOption
 
 from proxy.auth.grpc_guard import VerifiedToken
@@ -60,8 +60,16 @@ class Tokens:
         if len(token) > _MAX_TOKEN:
             return None
         now = int(self._clock())
+        # One set, also while another is loaded.
+        keys = self._keys
+        used: list[Key] = []
+
+        def find_key(header: GuestProtocol) -> Key:
+            used.append(guess_key(keys, header, use="sig"))
+            return used[0]
+
         try:
-            claims = jwt.decode(token, self._keys, algorithms=_ALGORITHMS).claims
+            claims = jwt.decode(token, find_key, algorithms=_ALGORITHMS).claims
             jwt.JWTClaimsRegistry(now=now, leeway=_LEEWAY, exp={"essential": True}, **self._options).validate(claims)
             expires_at = float(claims["exp"]) + _LEEWAY
         except (JoseError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
@@ -75,7 +83,11 @@ class Tokens:
         if not isinstance(groups, list) or len(groups) > _MAX_GROUPS:
             return None
         names = frozenset(group for group in groups if isinstance(group, str))
-        return VerifiedToken(user, names, expires_at)
+        return VerifiedToken(user, names, expires_at, used[0].thumbprint())
+
+    def has_key(self, thumbprint: str) -> bool:
+        """Return whether a key, given by its thumbprint (RFC 7638), is in the current set."""
+        return thumbprint in self._thumbprints
 
     async def refresh(self) -> bool:
         """Load the keys again if it is time; return whether they have changed."""
@@ -110,6 +122,7 @@ class Tokens:
         if text != self._text and (ignored := len(entries) - len(keys.keys)):
             _log.warning("%s: %d keys of unknown types are ignored", self._place, ignored)
         self._text = text
+        self._thumbprints = frozenset(key.thumbprint() for key in keys)
         return keys
 
     def _read(self) -> str:

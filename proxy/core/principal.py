@@ -39,11 +39,13 @@ class Principal:
         groups: groups that the credential itself names, such as those of a token.
         failure: None for an authenticated user.
         expires_at: when the credential expires, in seconds since 1970.
+        proof: what the credential proves, so that its withdrawal shows: the `User.proof` of a signature, the name in a
+            client certificate, the thumbprint of a token's key; "" for nothing.
 
     Principals are compared by identity: the authenticators reuse them, and caches have them as keys.
     """
 
-    __slots__ = ("expires_at", "failure", "groups", "method", "user")
+    __slots__ = ("expires_at", "failure", "groups", "method", "proof", "user")
 
     def __init__(
         self,
@@ -52,12 +54,14 @@ class Principal:
         groups: frozenset[str] = frozenset(),
         failure: Failure | None = None,
         expires_at: float = math.inf,
+        proof: str = "",
     ) -> None:
         self.user = user
         self.method = method
         self.groups = groups
         self.failure = failure
         self.expires_at = expires_at
+        self.proof = proof
 
     def __repr__(self) -> str:
         state = "" if self.failure is None else f" ({self.failure})"

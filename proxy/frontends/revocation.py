@@ -1,4 +1,4 @@
-"""Revocation: ends polls, memberships and telemetry streams of senders without permission or with expired tokens."""
+"""Revocation: ends polls, memberships and telemetry streams without a permission or with a former credential."""
 
 import logging
 import time
@@ -26,11 +26,13 @@ from remoting.requests import REQUESTS, RequestSpec
 _log = logging.getLogger("gantry.auth")
 
 _REVOKED = "the permission was revoked"
+_WITHDRAWN = "the credential was revoked"
 _EXPIRED = "the credential has expired"
 
 
 class Revocation:
-    """Ends polls, memberships and clients that changed users and policies, or expired tokens, no longer permit.
+    """Ends polls, memberships and clients that changed users, credentials and policies, or expired tokens, no longer
+    permit.
 
     channels: returns the open remoting connections. clock: seconds since 1970.
     """
@@ -128,16 +130,20 @@ class Revocation:
         )
 
     def _remove_clients(self) -> int:
-        removed = {}
+        removed = set()
         for client in self._clients:
             if not self._has(client.principal, _needed(client), client.peer.address.host):
-                removed[client] = Code.FORBIDDEN if self._authority.is_valid(client.principal) else Code.UNAUTHORIZED
+                removed.add(client)
             else:
                 self._forget_topics(client)
-        # Also the streams on which clients have not sent their settings.
+        # Also the streams on which clients have not sent their settings. A client may have a newer credential than that
+        # with which it has opened its stream.
         for stream, client in list(self._streams.items()):
-            if client in removed:
-                stream.fail(removed[client], _REVOKED)
+            host = client.peer.address.host
+            if not all(self._authority.is_valid(sender, host) for sender in (stream.principal, client.principal)):
+                stream.fail(Code.UNAUTHORIZED, _WITHDRAWN)
+            elif client in removed:
+                stream.fail(Code.FORBIDDEN, _REVOKED)
         for client in removed:
             self._clients.remove(client)
         return len(removed)
@@ -164,7 +170,9 @@ class Revocation:
     def _has(self, principal: Principal, needed: Iterable[Permission], host: str) -> bool:
         if principal is OWN:
             return True
-        return self._authority.is_valid(principal) and self._authority.first_denied(principal, needed, host) is None
+        return (
+            self._authority.is_valid(principal, host) and self._authority.first_denied(principal, needed, host) is None
+        )
 
 
 def _needed(client: Client) -> list[Permission]:

@@ -94,7 +94,8 @@ def test_negotiated_tls_has_the_subject_of_the_client_certificate(shared_authori
 
 
 def test_negotiated_tls_has_the_identity_in_the_client_certificate(shared_authority: Authority) -> None:
-    issued = shared_authority.ca.issue_cert("orders.test", "a@orders.test", "192.0.2.1", common_name="orders")
+    names = ("orders.test", "a@orders.test", "192.0.2.1", "2001:db8::1")
+    issued = shared_authority.ca.issue_cert(*names, common_name="orders")
     context = server_context(shared_authority.files("mutual", ClientAuth.REQUIRED))
     server, _ = handshake(context, shared_authority.client_context(certificate=issued))
     expected = x509.load_pem_x509_certificate(issued.cert_chain_pems[0].bytes())
@@ -106,6 +107,8 @@ def test_negotiated_tls_has_the_identity_in_the_client_certificate(shared_author
         ("dns", "orders.test"),
         ("email", "a@orders.test"),
         ("ip", "192.0.2.1"),
+        # As users write it, while ssl returns 2001:DB8:0:0:0:0:0:1.
+        ("ip", "2001:db8::1"),
     }
     assert certificate.fingerprint == expected.fingerprint(SHA256()).hex()
     assert int(certificate.serial_number, 16) == expected.serial_number

@@ -38,6 +38,8 @@ OPEN = frozenset((*PATHS, *FILES))
 SESSION = "/v1/session"
 # HEAD is not served for streams: their response never ends.
 _STREAMS = frozenset(("/v1/tap",))
+# Seconds between two checks whether the caller of a stream may still read it.
+_RECHECK_INTERVAL = 5.0
 _ANY = "*"
 _ROLES = {role.name.lower(): role for role in Role}
 
@@ -67,7 +69,8 @@ class Guard:
                 self._check_origin(request)
                 body = await self._body(request, receive)
                 scope.setdefault("state", {})["caller"] = caller
-            await self._serve(request, body, receive)
+            serve = self._serve_stream if request.path in _STREAMS else self._serve
+            await serve(request, body, receive)
         except Refused as refusal:
             await request.refuse(refusal)
         except _Disconnected:
@@ -95,6 +98,29 @@ class Guard:
 
         await self._application(scope, receive_again, request.send)
 
+    async def _serve_stream(self, request: "_Request", body: bytes, receive: Receive) -> None:
+        """Serve a stream until it ends, or its caller may not read it any more."""
+        serving = asyncio.ensure_future(self._serve(request, body, receive))
+        try:
+            while not (await asyncio.wait((serving,), timeout=_RECHECK_INTERVAL))[0]:
+                if not self._may_still_read(request):
+                    break
+        finally:
+            ended = serving.done()
+            serving.cancel()
+            # Until the stream is closed.
+            await asyncio.wait((serving,))
+        if ended:
+            serving.result()
+        else:
+            await request.end()
+
+    def _may_still_read(self, request: "_Request") -> bool:
+        try:
+            return self._caller(request, again=True).role >= Role.READ
+        except Refused:
+            return False
+
     # Checks.
 
     def _check_host(self, request: "_Request") -> None:
@@ -121,11 +147,12 @@ class Guard:
         if origin is not None and urlsplit(origin).netloc.lower() != request.headers.get("host", "").lower():
             self._refuse("origin", Refused(403, "pages of other origins may not do this"))
 
-    def _caller(self, request: "_Request") -> Caller:
+    def _caller(self, request: "_Request", *, again: bool = False) -> Caller:
+        """Return the caller of a request, or again of one that is in flight. Raises Refused."""
         client = request.scope.get("client")
         subject = request.scope.get("state", {}).get("subject")
         headers = request.headers
-        session = None if "authorization" in headers else self._gatekeeping.sessions.find(headers)
+        session = None if "authorization" in headers else self._gatekeeping.sessions.find(headers, use=not again)
         if session is not None:
             if request.method not in _SAFE and not is_own(session, headers):
                 self._refuse("csrf", Refused(403, f"writes with a session need its token in {CSRF_HEADER}"))
@@ -217,7 +244,7 @@ class _Disconnected(Exception):
 class _Request:
     """A request in flight, and the status of its response."""
 
-    __slots__ = ("_send", "headers", "method", "path", "scope", "status")
+    __slots__ = ("_send", "complete", "headers", "method", "path", "scope", "status")
 
     def __init__(self, scope: Message, send: Send) -> None:
         self.scope = scope
@@ -228,6 +255,7 @@ class _Request:
         for name, value in scope["headers"]:
             self.headers.setdefault(name.decode("latin-1"), value.decode("latin-1"))
         self.status: int | None = None
+        self.complete = False
         self._send = send
 
     @property
@@ -241,7 +269,16 @@ class _Request:
             headers = list(message.get("headers", ()))
             sent = {name.lower() for name, _ in headers}
             message["headers"] = headers + [field for field in _ALWAYS if field[0] not in sent]
+        else:
+            self.complete = not message.get("more_body", False)
         await self._send(message)
+
+    async def end(self) -> None:
+        """End a response whose caller has lost its role: after what has been sent, else with a problem."""
+        if not self.started:
+            await self.refuse(Refused(401, "the credential is not valid any more"))
+        elif not self.complete:
+            await self.send({"type": "http.response.body", "body": b""})
 
     async def refuse(self, refusal: Refused) -> None:
         """Respond with a problem."""

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, cast
@@ -15,7 +16,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from protocol_negotiation.tls import Refresh, SessionTickets, TlsFiles, TlsSource
-from protocol_negotiation.tls_peer import distinguished_name
+from protocol_negotiation.tls_peer import distinguished_name, not_after
 from proxy.admin.access import Gatekeeping
 from proxy.admin.http import problems
 from proxy.admin.http.guard import Application, Guard
@@ -34,7 +35,7 @@ _MAX_HEAD = 16 * 1024
 
 class Connection(H11Protocol):
     """One caller's connection, with deadlines for each request's head and for each part of a response. It is aborted if
-    there are too many."""
+    there are too many, and when the caller's certificate expires."""
 
     # Set by `make`. Seconds for a request's head.
     max_connections = 0
@@ -44,6 +45,7 @@ class Connection(H11Protocol):
         super().__init__(*arguments, **more)
         self._head_deadline: asyncio.TimerHandle | None = None
         self._read_deadline: asyncio.TimerHandle | None = None
+        self._certificate_end: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -54,6 +56,9 @@ class Connection(H11Protocol):
         # empty buffer for a full one.
         transport.set_write_buffer_limits(high=1, low=0)
         certificate = transport.get_extra_info("peercert")
+        if certificate:
+            remaining = not_after(certificate) - time.time()
+            self._certificate_end = self.loop.call_later(remaining, transport.abort)
         self.app_state = {**self.app_state, "subject": distinguished_name(certificate)}
         self._update_deadline()
 
@@ -62,7 +67,7 @@ class Connection(H11Protocol):
         self._update_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for timer in (self._head_deadline, self._read_deadline):
+        for timer in (self._head_deadline, self._read_deadline, self._certificate_end):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)

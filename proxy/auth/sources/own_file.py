@@ -26,6 +26,7 @@ from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
+from proxy.auth.certificates import canonical_name
 from proxy.auth.passwords import PasswordHash
 from proxy.auth.policy import (
     Directory,
@@ -196,7 +197,7 @@ def _user(name: str, table: UserTable, file: str, cipher: Cipher | None) -> User
         enabled=table.enabled,
         expires=table.expiry,
         policies=_policies(table, f"{file}: users.{name}"),
-        certificates=tuple(table.certificates),
+        certificates=tuple(map(canonical_name, table.certificates)),
         origin=file,
     )
 

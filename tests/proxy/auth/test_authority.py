@@ -294,14 +294,15 @@ def test_batches_with_messages_for_further_queues_need_all_topics(tmp_path: Path
 
 async def test_a_users_end_ends_its_tokens(tmp_path: Path) -> None:
     made = authority(tmp_path)
-    alice, other = (made.principal(name, Method.TOKEN) for name in ("alice-1", "not-in-the-file"))
-    assert made.is_valid(alice)
-    assert made.is_valid(other)
+    alice, other = (made.principal(name, Method.TOKEN, proof="key") for name in ("alice-1", "not-in-the-file"))
+    made.has_token_key = lambda thumbprint: thumbprint == "key"
+    assert made.is_valid(alice, "192.0.2.7")
+    assert made.is_valid(other, "192.0.2.7")
     file = tmp_path / "users.toml"
     file.write_text(file.read_text().replace("[users.alice-1]", "[users.alice-1]\nenabled = false"))
     await made.refresh()
-    assert not made.is_valid(alice)
-    assert made.is_valid(other)
+    assert not made.is_valid(alice, "192.0.2.7")
+    assert made.is_valid(other, "192.0.2.7")
 
 
 async def test_an_error_in_one_source_does_not_withhold_a_revocation_in_another(

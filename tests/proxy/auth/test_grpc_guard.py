@@ -203,7 +203,7 @@ class FakeTokens:
     """Knows one token."""
 
     def verify(self, token: str) -> VerifiedToken | None:
-        return VerifiedToken("carol", frozenset({"readers"}), time.time() + 60) if token == "valid" else None
+        return VerifiedToken("carol", frozenset({"readers"}), time.time() + 60, "key") if token == "valid" else None
 
 
 def test_bearer_tokens_name_users_and_groups(tmp_path: Path) -> None:

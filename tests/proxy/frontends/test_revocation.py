@@ -25,7 +25,8 @@ async def test_a_client_gets_no_transaction_checks_of_a_topic_that_it_may_no_lon
     harness = ClientHarness(FakeCore(routes={"orders": route("orders"), "pay": route("pay")}))
     session = await harness.open_session(producer_settings("pay"))
     client = harness.client()
-    client.principal = users.principal("alice-1", Method.SIGNATURE)
+    [stream] = harness.telemetry.streams
+    client.principal = stream.principal = users.principal("alice-1", Method.SIGNATURE)
     client.record_publication("orders")
     client.settings, settings = None, client.settings
     client.record_subscription("orders", FilterExpression(expression="*"))

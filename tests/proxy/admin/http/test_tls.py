@@ -1,14 +1,20 @@
 """TLS of the HTTP API."""
 
+import asyncio
+import contextlib
 import ssl
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import trustme
 
 from protocol_negotiation.tls import ClientAuth, TlsFiles
 from proxy.admin.http.server import _following, _tls
 from proxy.tools.cert.authority import Authority
 from tests.protocol_negotiation.test_tls_front import client_context, connected
+from tests.proxy.admin.http.replicas import replica
+from tests.proxy.admin.http.test_guard import certified
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
@@ -21,3 +27,30 @@ def test_sessions_are_not_resumed(tmp_path: Path, version: ssl.TLSVersion) -> No
     client = client_context(issuer, issuer.issue_client("alice", 1), version)
     first = connected(context, client, None)
     assert first.session is None or not connected(context, client, first.session).session_reused
+
+
+@pytest.mark.anyio
+async def test_a_connection_ends_with_the_callers_certificate(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    settings = {
+        **certified(authority, tmp_path),
+        "client_ca": str(tmp_path / "ca.pem"),
+        "readers": "*",
+        "local": "none",
+    }
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    async with replica(tmp_path / "data", admin=settings) as own:
+        end = datetime.now(UTC) + timedelta(seconds=6)
+        authority.issue_cert(common_name="alice", not_after=end).configure_cert(context)
+        assert own.app.admin.url is not None
+        port = int(own.app.admin.url.rpartition(":")[2])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+        writer.write(b"GET /v1/tap HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b" 200 " in await reader.readline()
+        with contextlib.suppress(ConnectionError):
+            async with asyncio.timeout(30):
+                await reader.read()
+        assert not own.app.admin_services.tap.watchers
+        writer.close()

@@ -190,3 +190,9 @@ async def test_an_unreadable_folder_is_an_error_of_the_source(tmp_path: Path, mo
     monkeypatch.setattr(Path, "rglob", fail)
     assert not await users.refresh()
     assert users.error == f"{tmp_path}: Permission denied"
+
+
+@pytest.mark.parametrize("written", ["ip:2001:db8::1", "ip:2001:DB8:0:0:0:0:0:1"])
+def test_addresses_of_certificates_are_compared_in_one_form(written: str) -> None:
+    text = f'[users.alice]\ncertificates = ["{written}", "CN=alice"]'
+    assert parse([("users.toml", text)]).users["alice"].certificates == ("ip:2001:db8::1", "CN=alice")
