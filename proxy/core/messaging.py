@@ -92,6 +92,9 @@ class Messaging:
         self.gate: Gate | None = None
         # Signs requests to brokers, if Gantry has credentials.
         self.signer: Signer | None = None
+        # Whether Gantry decides about requests that remoting clients have signed, and about those without a signature.
+        self.judges_signed = False
+        self.judges_unsigned = False
         # Divides brokers fairly among the clients, if several clients' requests wait at a broker (a cluster's).
         self.shares: UpstreamShares | None = None
         self.poll_turns: BrokerPollTurns | None = None
@@ -160,6 +163,14 @@ class Messaging:
     def may_change(self, context: Context) -> bool:
         """Return whether a request may be changed: not if the client's signature of it goes to the brokers."""
         return not context.signed or (self.signer is not None and self.signer.resigns)
+
+    def left_to_brokers(self, context: Context) -> bool:
+        """Return whether brokers alone decide about a request. Unsigned ones they only deny where Gantry must sign."""
+        if not context.channel.signs:
+            return False
+        if context.signed:
+            return not self.judges_signed
+        return self.signer is not None and not self.judges_unsigned
 
     def end_polls(self, channel: Channel) -> None:
         """Cancel the in-flight long polls of a channel that has closed, which releases their share of the budget."""
