@@ -128,3 +128,10 @@ async def test_changes_are_loaded_and_an_invalid_change_is_not(tmp_path: Path) -
     assert not await users.refresh()
     assert "No such file" in users.error
     assert set(users.directory.users) == {"alice", "admin"}
+
+
+def test_blanks_around_resources_are_ignored() -> None:
+    policy = '[[users.alice.policies]]\nresources = [" Topic:orders "]\nactions = ["Pub"]'
+    text = f'[users.alice]\nsecret = "alice-secret"\n{policy}'
+    (parsed,) = parse([("users.toml", text)]).users["alice"].policies
+    assert str(parsed.pattern) == "Topic:orders"
