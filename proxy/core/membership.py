@@ -53,7 +53,7 @@ async def heartbeat(core: Messaging, context: Context) -> RemotingCommand:
         return commands.success()
     changes: list[ConsumerGroupChange] = []
     # Brokers that have accepted the same heartbeat may be away; their denial ends the membership.
-    accepted = repeated or (same and known) or not core.left_to_brokers(context)
+    accepted = repeated or (same and known) or not core.left_to_brokers(channel, command)
     if not repeated:
         # A member stays in the groups that a heartbeat no longer names.
         former = core.registry.member(channel)

@@ -33,6 +33,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import GoAway, NotPermitted, RemotingError
 from remoting.requests import REQUESTS, RequestSpec
+from remoting.signature import SIGNATURE
 from remoting.taskless import run_eagerly
 from remoting.tasks import isolated
 
@@ -164,11 +165,11 @@ class Messaging:
         """Return whether a request may be changed: not if the client's signature of it goes to the brokers."""
         return not context.signed or (self.signer is not None and self.signer.resigns)
 
-    def left_to_brokers(self, context: Context) -> bool:
+    def left_to_brokers(self, channel: Channel, command: RemotingCommand) -> bool:
         """Return whether brokers alone decide about a request. Unsigned ones they only deny where Gantry must sign."""
-        if not context.channel.signs:
+        if not channel.signs:
             return False
-        if context.signed:
+        if command.fields.get(SIGNATURE):
             return not self.judges_signed
         return self.signer is not None and not self.judges_unsigned
 
