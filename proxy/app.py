@@ -124,6 +124,7 @@ class App:
         guards = {} if self.request_guards is None else self.request_guards.reply_guards
         self.core.reply_guards = {**guards, **self.metrics.requests.dead_letters.reply_guards}
         self.core.signer = new_signer(settings.cluster, self.authority is not None)
+        self.core.judges_signed, self.core.judges_unsigned = assembly.judged(settings, self.authority is not None)
         self.overload = self._new_overload()
         self.rules = RuleEngine(self.core, settings.rules, self.metrics)
         # Notified of every client connection, remoting or gRPC.

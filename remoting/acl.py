@@ -60,15 +60,16 @@ class UserInfo:
     @classmethod
     def parse(cls, body: bytes) -> "UserInfo":
         """Parse a UserInfo. Raises BodyError."""
-        return cls._of(_loads(body))
+        return cls.of(_loads(body))
 
     @classmethod
     def parse_list(cls, body: bytes) -> "list[UserInfo]":
         """Parse a list of UserInfo; brokers write an empty list as no body. Raises BodyError."""
-        return [cls._of(item) for item in _list(_loads(body) if body else [])]
+        return [cls.of(item) for item in _list(_loads(body) if body else [])]
 
     @classmethod
-    def _of(cls, data: object) -> "UserInfo":
+    def of(cls, data: object) -> "UserInfo":
+        """Return the user of a JSON object. Raises BodyError."""
         values = _object(data)
         return cls(
             _text(values, "username"),

@@ -8,6 +8,7 @@ import orjson
 from remoting import fastjson
 from remoting.errors import BodyError
 from remoting.fastjson import ObjectKeys
+from remoting.json_keys import check_escapes, field_name, normalised
 
 # Keys with a topic or a group in the bodies that clients and brokers exchange. Batch acks have short keys, and brokers
 # accept the long ones in them, too.
@@ -21,8 +22,11 @@ _MAPS_BY_TOPIC = frozenset({"subscriptiontable", "statustable"})
 Rename = Callable[[str], str]
 
 _REFERENCE = "$ref"
-# Brokers ignore the case of keys, and `_` and `-` in them (fastjson's smart match).
-_IGNORED_CHARACTERS = str.maketrans("", "", "_-")
+# What an invalid UTF-8 sequence is decoded to; brokers may decode it to another character.
+_REPLACEMENT = "\ufffd"
+# Maximum number of different keys in a client's request, which bounds the time that is spent on their hashes. Official
+# clients use less than 40.
+_MAX_KEYS = 512
 
 
 def _lower(keys: frozenset[str]) -> frozenset[str]:
@@ -32,7 +36,8 @@ def _lower(keys: frozenset[str]) -> frozenset[str]:
 class NameReplacer:
     """Replaces the topics and groups in a JSON document.
 
-    text_only: names that are not texts are rejected. Brokers read a number or a container as a text.
+    client_request: whether it is the body of one client's request. Then names that are not texts are rejected, since
+    brokers read a number or a container as a text, and so are keys that brokers may read as others (`json_keys`).
     """
 
     def __init__(
@@ -42,18 +47,19 @@ class NameReplacer:
         topics: frozenset[str] = TOPICS,
         groups: frozenset[str] = GROUPS,
         *,
-        text_only: bool = False,
+        client_request: bool = False,
     ) -> None:
         self._topic = topic
         self._group = group
         self._topics = _lower(topics)
         self._groups = _lower(groups)
-        self._texts = self._topics | self._groups if text_only else frozenset()
+        self._texts = self._topics | self._groups if client_request else frozenset()
+        self._keys: set[str] | None = set() if client_request else None
 
     def replace(self, value: Any, key: object = None) -> Any:
         """Return the value of `key` with its names replaced. Raises BodyError if it contains a reference."""
-        key = _normalised(key) if isinstance(key, str) else None
-        if key in self._texts and value is not None and not isinstance(value, str):
+        key = self._field(key) if isinstance(key, str) else None
+        if key in self._texts and value is not None and (not isinstance(value, str) or _REPLACEMENT in value):
             raise BodyError(f"the {key} is not a text")
         if isinstance(value, dict):
             if _REFERENCE in value:
@@ -73,9 +79,15 @@ class NameReplacer:
                 return self._group(value)
         return value
 
-
-def _normalised(key: str) -> str:
-    return key.translate(_IGNORED_CHARACTERS).lower()
+    def _field(self, key: str) -> str:
+        keys = self._keys
+        if keys is None:
+            return normalised(key)
+        if key not in keys:
+            if len(keys) >= _MAX_KEYS:
+                raise BodyError(f"the body has more than {_MAX_KEYS} different keys")
+            keys.add(key)
+        return field_name(key)
 
 
 def replace_names(body: bytes, replacer: NameReplacer, *, client_request: bool = False) -> bytes:
@@ -83,7 +95,7 @@ def replace_names(body: bytes, replacer: NameReplacer, *, client_request: bool =
 
     The body of a client's request is parsed with the limits of `fastjson.load_request`. Raises BodyError.
     """
-    document = _replaced(body, replacer, fastjson.load_request if client_request else fastjson.loads)
+    document = _replaced(body, replacer, _load_request if client_request else fastjson.loads)
     try:
         # ObjectKeys is a dataclass, which orjson would otherwise write as an object.
         return orjson.dumps(document, option=orjson.OPT_PASSTHROUGH_DATACLASS)
@@ -113,13 +125,20 @@ def collect_names(
     keys = (BATCH_ACK_TOPICS, BATCH_ACK_GROUPS) if batch_ack else (TOPICS, GROUPS)
 
     def load(data: bytes) -> Any:
-        document = fastjson.load_request(data)
-        if omitted is not None and isinstance(document, dict):
-            return {key: value for key, value in document.items() if _normalised(key) != omitted}
+        document = _load_request(data)
+        if omitted is not None:
+            return {key: value for key, value in document.items() if normalised(key) != omitted}
         return document
 
-    _replaced(body, NameReplacer(topic, group, *keys, text_only=True), load)
+    _replaced(body, NameReplacer(topic, group, *keys, client_request=True), load)
     return tuple(topics), tuple(groups)
+
+
+def _load_request(body: bytes) -> dict[str, Any]:
+    document = fastjson.load_request(body)
+    # Only now: the time that it takes is bounded for bodies that are JSON.
+    check_escapes(body)
+    return document
 
 
 def _replaced(body: bytes, replacer: NameReplacer, load: Callable[[bytes], Any]) -> Any:

@@ -25,6 +25,7 @@ from proxy.core.principal import OWN, Failure, Method, Principal
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError, InvalidRequest, NotPermitted
+from remoting.json_keys import check_escapes, field_name
 from remoting.permissions import Action, Permission
 from remoting.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, SecretKey, verify
 
@@ -38,8 +39,6 @@ _ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
 _SECRET_READS = frozenset({RequestCode.AUTH_GET_USER, RequestCode.AUTH_LIST_USER})
 _ACL_CHANGES = frozenset({RequestCode.AUTH_CREATE_ACL, RequestCode.AUTH_UPDATE_ACL})
 _CHANGES = frozenset({Action.CREATE, Action.UPDATE, Action.DELETE})
-# Brokers ignore them in keys of bodies (fastjson's smart match).
-_IGNORED_IN_KEYS = str.maketrans("", "", "_-")
 _UNAUTHENTICATED = "authentication failed: this listener needs valid credentials"
 
 
@@ -389,9 +388,10 @@ def _check_subject(subject: str, body: bytes) -> None:
         raise BodyError("the body is not the JSON of an ACL") from None
     if not isinstance(pairs, tuple):
         raise BodyError("the body is not the JSON of an ACL")
+    check_escapes(body)
     for key, value in pairs:
         text = "" if value is None else str(value)
-        if key.translate(_IGNORED_IN_KEYS).casefold() == "subject" and text.strip() and text != subject:
+        if field_name(key) == "subject" and text.strip() and text != subject:
             raise InvalidRequest("the body has another subject than the ext field subject")
 
 

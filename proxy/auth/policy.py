@@ -38,8 +38,10 @@ class Pattern:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse `Topic:orders`, `Group:billing-*`, `Cluster:*` or `*`. Raises ValueError."""
-        text = text.strip()
+        """Parse `Topic:orders`, `Group:billing-*`, `Cluster:*` or `*`. Raises ValueError.
+
+        Blanks count, as to brokers: no topic and no group has a name with one.
+        """
         if text == _ANY_NAME:
             return cls(ResourceKind.ANY, "", prefixed=True)
         kind, colon, name = text.partition(":")

@@ -150,8 +150,9 @@ class StoredMessages:
 
     def _may_receive(self, channel: Channel, needed: Permission, command: RemotingCommand) -> bool:
         principals, host = [channel.principal], channel.peer.address.host
-        if self._brokers_judge and channel.signs and channel.principal.method is Method.SIGNATURE:
-            # The broker has accepted the client as a member of the group.
+        signed = channel.signs and channel.principal.method is Method.SIGNATURE
+        if self._brokers_judge and signed and channel.session.is_member:
+            # A broker has accepted the client as a member of the group.
             return True
         if isinstance(channel, BrokerChannel):
             # It may be another replica, with many clients.

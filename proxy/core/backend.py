@@ -60,10 +60,13 @@ class Backend(Protocol):
     def has_broker(self, broker: str) -> bool:
         """Return whether a broker of this name is currently listed."""
 
-    def register(self, channel: Channel, groups: Groups, brokers: Collection[str]) -> Coroutine[Any, Any, None]:
+    def register(
+        self, channel: Channel, groups: Groups, brokers: Collection[str]
+    ) -> Coroutine[Any, Any, RemotingCommand | None]:
         """Register the client as a member of its groups at these brokers, with its session's last heartbeat.
 
-        Returns when each broker has answered or failed. Raises NotPermitted if brokers denied it and none accepted it.
+        Returns when each broker has answered or failed: the heartbeat, if a broker has accepted it and it still is the
+        last. Raises NotPermitted if brokers denied it and none accepted it.
         """
 
     def unregister(

@@ -3,12 +3,15 @@
 import asyncio
 import itertools
 import math
-from typing import Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from protocol_negotiation.peer import Peer
 from proxy.core.principal import Principal
 from proxy.core.upstream_shares import Window
 from remoting.command import RemotingCommand
+
+if TYPE_CHECKING:
+    from proxy.core.client_registry import Groups
 
 ChannelProtocol = Literal["remoting", "grpc"]
 
@@ -32,7 +35,9 @@ class Session:
     number: unique in this process; requests of one number to one broker keep their order.
     address: the client's address as text.
     client_id, language, version: from the last heartbeat. heartbeat, heartbeat_at: that command and the time in
-    seconds at which it arrived.
+    seconds at which it arrived. heartbeat_accepted: whether its sender has the permissions for it, as Gantry or a
+    broker has decided. is_member: whether it is in a group by an accepted heartbeat. joining: the groups in heartbeats
+    that no broker has accepted yet.
     known_brokers: names of the brokers that routes have given to the client. registered_brokers: those of them at
     which the client was registered. query_turns: by topic, the index of the broker that answers the client's next
     QUERY_MESSAGE without a broker name. polls: the replies of in-flight long polls, each with its request's `Context`.
@@ -46,7 +51,10 @@ class Session:
         "asked",
         "client_id",
         "heartbeat",
+        "heartbeat_accepted",
         "heartbeat_at",
+        "is_member",
+        "joining",
         "known_brokers",
         "language",
         "members",
@@ -66,6 +74,9 @@ class Session:
         self.registered_brokers: set[str] = set()
         self.heartbeat: RemotingCommand | None = None
         self.heartbeat_at = -math.inf
+        self.heartbeat_accepted = False
+        self.is_member = False
+        self.joining: Groups | None = None
         self.language = ""
         self.version = 0
         self.query_turns: dict[str, int] = {}

@@ -18,7 +18,7 @@ from proxy.core.messaging import Messaging
 from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
-from remoting.errors import NotPermitted
+from remoting.errors import NotPermitted, RemotingError, ServiceUnavailable
 from remoting.names import RETRY_PREFIX
 from remoting.routes import TopicRoute
 from remoting.tasks import isolated, spawn_quietly
@@ -31,16 +31,18 @@ _REPETITION_SECONDS = 5.0
 async def heartbeat(core: Messaging, context: Context) -> RemotingCommand:
     """HEART_BEAT: record the client's groups and register it at its brokers before answering.
 
-    Raises NotPermitted if the brokers deny it, which also ends its membership, and GroupNotExist if it would create too
-    many groups.
+    If brokers alone decide about the request, the client becomes a member only when one has accepted it: Gantry signs
+    requests for members, and shows them to others. Raises NotPermitted if the brokers deny it, which also ends its
+    membership, ServiceUnavailable if none answers, and GroupNotExist if it would create too many groups.
 
     The answer does not offer heartbeats without subscriptions (HEART_BEAT V2): a broker that restarts between two of
     them would miss the subscriptions, and its client does not notice the restart behind a proxy.
     """
     channel, command, now = context.channel, context.command, context.started
     session = channel.session
-    last = session.heartbeat
-    repeated = last is not None and last.body == command.body and now - session.heartbeat_at < _REPETITION_SECONDS
+    last, known = session.heartbeat, session.heartbeat_accepted
+    same = last is not None and last.body == command.body
+    repeated = same and known and now - session.heartbeat_at < _REPETITION_SECONDS
     if repeated and session.known_brokers <= session.registered_brokers:
         return commands.success()
     beat = heartbeats.parse(command.body)
@@ -50,6 +52,8 @@ async def heartbeat(core: Messaging, context: Context) -> RemotingCommand:
         # Its connection closed before this heartbeat was handled: nothing would end the membership later.
         return commands.success()
     changes: list[ConsumerGroupChange] = []
+    # Brokers that have accepted the same heartbeat may be away; their denial ends the membership.
+    accepted = repeated or (same and known) or not core.left_to_brokers(channel, command)
     if not repeated:
         # A member stays in the groups that a heartbeat no longer names.
         former = core.registry.member(channel)
@@ -58,13 +62,18 @@ async def heartbeat(core: Messaging, context: Context) -> RemotingCommand:
             heartbeats.check_groups(len(groups.producers) + len(groups.consumers))
         session.client_id = beat.client_id
         session.language, session.version = command.language, command.version
-        session.heartbeat, session.heartbeat_at = command, now
-        member = Member(channel, beat.client_id, channel, str(channel.peer.address), command.language, command.version)
-        changes = core.registry.heartbeat(member, beat.producers, beat.consumers, now)
+        session.heartbeat, session.heartbeat_at, session.heartbeat_accepted = command, now, accepted
+        if accepted:
+            changes = _join(core, context, beat)
+        else:
+            session.joining = beat.groups | (session.joining or Groups())
     if channel.peer.broker is not None:
         brokers: set[str] = {channel.peer.broker}
     else:
         brokers = session.known_brokers | await _subscribed(core, beat.topics)
+    if not accepted:
+        await _join_if_accepted(core, context, beat, brokers or await _any_broker(core), last if known else None)
+        return commands.success()
     current = core.registry.member(channel)
     if current is None:
         # It left, or its connection closed, while the routes were loaded.
@@ -80,6 +89,69 @@ async def heartbeat(core: Messaging, context: Context) -> RemotingCommand:
         raise
     core.changed(changes)
     return commands.success()
+
+
+def _join(core: Messaging, context: Context, beat: heartbeats.Heartbeat) -> list[ConsumerGroupChange]:
+    """Record an accepted heartbeat; return the changes of consumer groups."""
+    channel, command, session = context.channel, context.command, context.channel.session
+    session.heartbeat_accepted = session.is_member = True
+    session.joining = None
+    member = Member(channel, beat.client_id, channel, str(channel.peer.address), command.language, command.version)
+    return core.registry.heartbeat(member, beat.producers, beat.consumers, context.started)
+
+
+async def _join_if_accepted(
+    core: Messaging,
+    context: Context,
+    beat: heartbeats.Heartbeat,
+    brokers: Collection[str],
+    last: RemotingCommand | None,
+) -> None:
+    """Ask brokers about a heartbeat, and record it if one accepts it. last: the heartbeat that they accepted before.
+
+    Raises NotPermitted if brokers deny it and none accepts it, ServiceUnavailable without an answer.
+    """
+    channel, session = context.channel, context.channel.session
+    if session.heartbeat is None and not channel.closed:
+        raise ServiceUnavailable("the client has left its groups meanwhile")
+    if session.heartbeat is not context.command:
+        # A later heartbeat asks for the groups of both.
+        return
+    member = core.registry.member(channel)
+    present = Groups() if member is None else member.groups
+    session.known_brokers |= set(brokers)
+    session.registered_brokers |= set(brokers)
+    try:
+        accepted = await _register(core, channel, present | (session.joining or Groups()), brokers)
+    except NotPermitted:
+        await leave(core, channel)
+        raise
+    current, joining = session.heartbeat is context.command and not channel.closed, session.joining or Groups()
+    if current and accepted is context.command:
+        changes = _join(core, context, beat)
+        former = joining - beat.groups - present
+        if former:
+            await core.backend.unregister(channel, former)
+        # Requests may have used further brokers meanwhile.
+        touch(core, channel, ())
+        core.changed(changes)
+        return
+    if current:
+        # Brokers that come back get the heartbeat that they know, and the client repeats this one.
+        session.heartbeat, session.heartbeat_at, session.heartbeat_accepted = last, -math.inf, last is not None
+        session.joining = None
+        await core.backend.unregister(channel, joining - present)
+    if current or (session.heartbeat is None and not channel.closed):
+        raise ServiceUnavailable("no broker has accepted the heartbeat; try again later")
+
+
+async def _any_broker(core: Messaging) -> set[str]:
+    """Return a broker that is likely to answer; none if none is known."""
+    try:
+        brokers = await core.backend.brokers()
+    except RemotingError:
+        return set()
+    return set(sorted(brokers, key=lambda name: (name in core.backend.unresponsive_brokers, name))[:1])
 
 
 def touch(core: Messaging, channel: Channel, brokers: Iterable[str]) -> None:
@@ -107,12 +179,18 @@ async def _register_in_background(core: Messaging, channel: Channel, brokers: Co
             await _register(core, channel, member.groups, brokers)
 
 
-async def _register(core: Messaging, channel: Channel, groups: Groups, brokers: Collection[str]) -> None:
-    """Register the client at brokers, without its producer groups if another channel registers those."""
+async def _register(
+    core: Messaging, channel: Channel, groups: Groups, brokers: Collection[str]
+) -> RemotingCommand | None:
+    """Register the client at brokers, without its producer groups if another channel registers those.
+
+    Returns the heartbeat if a broker has accepted it.
+    """
     if channel.producers_represented:
         groups = Groups(consumers=groups.consumers)
     if groups or not channel.producers_represented:
-        await core.backend.register(channel, groups, brokers)
+        return await core.backend.register(channel, groups, brokers)
+    return None
 
 
 async def unregister(core: Messaging, context: Context) -> RemotingCommand:
@@ -122,13 +200,13 @@ async def unregister(core: Messaging, context: Context) -> RemotingCommand:
     one; the brokers get Gantry's requests for the client's own groups instead.
     """
     fields, channel = context.fields, context.channel
-    member = core.registry.member(channel)
-    if member is None:
+    present = _present(core, channel)
+    if not present:
         return commands.success()
     named = Groups(
         frozenset(filter(None, (fields.get("producerGroup"),))), frozenset(filter(None, (fields.get("consumerGroup"),)))
     )
-    others = named - member.groups
+    others = named - present
     own = named - others
     if own:
         honest = not others and fields.get("clientID") == channel.session.client_id
@@ -145,28 +223,40 @@ async def leave(
     cause: LeaveCause = LeaveCause.CLOSED,
 ) -> None:
     """Remove a client from these of its groups (None: all), here and at the brokers, and notify the groups."""
-    member = core.registry.member(channel)
-    if member is None:
-        return
     session = channel.session
-    leaving = member.groups if groups is None else groups
-    if not leaving:
+    present = _present(core, channel)
+    leaving = present if groups is None else groups
+    if not present or not leaving:
         return
     # If it returns, an equal heartbeat must not count as a repetition.
     session.heartbeat_at = -math.inf
     changes = core.registry.unregister(channel, leaving, cause)
-    if session.heartbeat is not None and core.registry.member(channel) is not None:
+    if session.joining is not None:
+        session.joining -= leaving
+    stays = core.registry.member(channel) is not None
+    if not session.heartbeat_accepted:
+        # Gantry's signature would be a permission that no broker has granted.
+        session.heartbeat = None
+    elif session.heartbeat is not None and stays:
         # Brokers that restart receive this heartbeat: it must not contain the left groups.
         session.heartbeat = session.heartbeat.copy()
         session.heartbeat.body = heartbeats.without(session.heartbeat.body, leaving)
         if core.signer is not None:
             core.signer.sign_changed(session.heartbeat)
+    if not stays:
+        session.heartbeat_accepted = session.is_member = False
     # The group's members query the brokers when they are notified, so the brokers come first.
     if channel.producers_represented:
         leaving = Groups(consumers=leaving.consumers)
     if leaving:
         await core.backend.unregister(channel, leaving, unregister_command)
     core.changed(changes)
+
+
+def _present(core: Messaging, channel: Channel) -> Groups:
+    """Return the client's groups, with those that brokers have not accepted yet."""
+    member, joining = core.registry.member(channel), channel.session.joining or Groups()
+    return joining if member is None else member.groups | joining
 
 
 def expire(core: Messaging, now: float) -> None:

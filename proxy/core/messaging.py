@@ -33,6 +33,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import GoAway, NotPermitted, RemotingError
 from remoting.requests import REQUESTS, RequestSpec
+from remoting.signature import SIGNATURE
 from remoting.taskless import run_eagerly
 from remoting.tasks import isolated
 
@@ -92,6 +93,9 @@ class Messaging:
         self.gate: Gate | None = None
         # Signs requests to brokers, if Gantry has credentials.
         self.signer: Signer | None = None
+        # Whether Gantry decides about requests that remoting clients have signed, and about those without a signature.
+        self.judges_signed = False
+        self.judges_unsigned = False
         # Divides brokers fairly among the clients, if several clients' requests wait at a broker (a cluster's).
         self.shares: UpstreamShares | None = None
         self.poll_turns: BrokerPollTurns | None = None
@@ -160,6 +164,14 @@ class Messaging:
     def may_change(self, context: Context) -> bool:
         """Return whether a request may be changed: not if the client's signature of it goes to the brokers."""
         return not context.signed or (self.signer is not None and self.signer.resigns)
+
+    def left_to_brokers(self, channel: Channel, command: RemotingCommand) -> bool:
+        """Return whether brokers alone decide about a request. Unsigned ones they only deny where Gantry must sign."""
+        if not channel.signs:
+            return False
+        if command.fields.get(SIGNATURE):
+            return not self.judges_signed
+        return self.signer is not None and not self.judges_unsigned
 
     def end_polls(self, channel: Channel) -> None:
         """Cancel the in-flight long polls of a channel that has closed, which releases their share of the budget."""

@@ -145,15 +145,16 @@ class EmbeddedBackend:
         if broker != self.name:
             raise ServiceUnavailable(f"there is no broker {broker}, only {self.name}")
 
-    async def register(self, channel: Channel, groups: Groups, brokers: Collection[str]) -> None:
+    async def register(self, channel: Channel, groups: Groups, brokers: Collection[str]) -> RemotingCommand | None:
         """Make the client a member of the groups in its last heartbeat."""
         heartbeat = channel.session.heartbeat
         if heartbeat is None or self.name not in brokers or channel.closed:
-            return
+            return None
         command = heartbeat.copy()
         excluded = _groups(channel) - groups
         command.body = without(heartbeat.body, excluded) if excluded else heartbeat.body
         self.broker.handle(channel, command, self._clock())
+        return heartbeat
 
     async def unregister(
         self, channel: Channel, groups: Groups, unregister_command: RemotingCommand | None = None

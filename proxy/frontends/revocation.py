@@ -99,17 +99,22 @@ class Revocation:
         ended = 0
         for context in list(self._core.in_flight):
             spec, channel = context.spec, context.channel
-            if spec is None or spec.poll is None or self._may(channel, context.principal, context.command, spec):
+            if spec is None or spec.poll is None or self._core.left_to_brokers(channel, context.command):
+                continue
+            if self._may(channel, context.principal, context.command, spec):
                 continue
             ended += _end_poll(context, NotPermitted(_REVOKED))
         return ended
 
     def _close_members(self) -> int:
-        """Close the connections of members that may no longer send their last heartbeat, or be in all their groups."""
+        """Close the connections of members that may no longer send their last heartbeat, or be in all their groups.
+
+        Brokers judge the next heartbeat of a member about which they alone decide: Gantry need not know its user.
+        """
         closed = 0
         for channel in list(self._channels()):
             beat, member = channel.session.heartbeat, self._core.registry.member(channel)
-            if beat is None or member is None:
+            if beat is None or member is None or self._core.left_to_brokers(channel, beat):
                 continue
             may_send = self._may(channel, channel.principal, beat, REQUESTS[beat.code])
             if not may_send or not self._may_stay(member, channel):

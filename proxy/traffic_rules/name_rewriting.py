@@ -184,7 +184,7 @@ class NameRewriting:
                 raise NotPermitted(f"a client in a namespace cannot reply as the shared group {group!r}")
             self._rewrite_properties(command, spec.send.properties)
         if formats.request is not BodyFormat.NONE and command.body:
-            replacer = _replacer(formats.request, names.broker_topic, names.broker_group, text_only=True)
+            replacer = _replacer(formats.request, names.broker_topic, names.broker_group, client_request=True)
             command.body = json_bodies.replace_names(command.body, replacer, client_request=True)
         return fields.get(spec.group) if spec.group is not None else None
 
@@ -318,13 +318,13 @@ def _may_use_shared(action: Action, code: int) -> bool:
 
 
 def _replacer(
-    body_format: BodyFormat, topic: Callable[[str], str], group: Callable[[str], str], *, text_only: bool = False
+    body_format: BodyFormat, topic: Callable[[str], str], group: Callable[[str], str], *, client_request: bool = False
 ) -> NameReplacer:
     if body_format is BodyFormat.BATCH_ACK:
         keys = json_bodies.BATCH_ACK_TOPICS, json_bodies.BATCH_ACK_GROUPS
     else:
         keys = json_bodies.TOPICS, json_bodies.GROUPS
-    return NameReplacer(topic, group, *keys, text_only=text_only)
+    return NameReplacer(topic, group, *keys, client_request=client_request)
 
 
 def _rewrite_message(names: NameMapping, message: StoredMessage, group: str | None) -> StoredMessage:

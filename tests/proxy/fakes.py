@@ -19,7 +19,7 @@ from proxy.core.principal import OWN, Principal
 from proxy.settings.model import Settings
 from remoting import command as commands
 from remoting.command import RemotingCommand
-from remoting.errors import ServiceUnavailable, TopicNotExist
+from remoting.errors import NotPermitted, ServiceUnavailable, TopicNotExist
 from remoting.requests import REQUESTS, RequestSpec
 from remoting.routes import TopicRoute
 
@@ -112,7 +112,11 @@ class FakeBackend:
     registered: list[tuple[FakeChannel, Groups, frozenset[str]]] = field(default_factory=list)
     unregistered: list[tuple[FakeChannel, Groups]] = field(default_factory=list)
     unregister_commands: list[RemotingCommand | None] = field(default_factory=list)
+    registering: asyncio.Event | None = None
     unregistering: asyncio.Event | None = None
+    # Answers to heartbeats: the remark of a denial, else whether one arrives.
+    denial: str | None = None
+    accepts: bool = True
     created: list[str] = field(default_factory=list)
     unresponsive_brokers: frozenset[str] = frozenset()
 
@@ -163,9 +167,18 @@ class FakeBackend:
     def has_broker(self, broker: str) -> bool:
         return True
 
-    def register(self, channel: Any, groups: Groups, brokers: Collection[str]) -> Coroutine[Any, Any, None]:
-        async def registering() -> None:
+    def register(
+        self, channel: Any, groups: Groups, brokers: Collection[str]
+    ) -> Coroutine[Any, Any, RemotingCommand | None]:
+        async def registering() -> RemotingCommand | None:
             self.registered.append((channel, groups, frozenset(brokers)))
+            heartbeat: RemotingCommand | None = channel.session.heartbeat
+            if self.registering is not None:
+                await self.registering.wait()
+            if self.denial is not None:
+                raise NotPermitted(self.denial)
+            accepted = self.accepts and channel.session.heartbeat is heartbeat
+            return heartbeat if accepted and brokers else None
 
         return registering()
 

@@ -36,7 +36,7 @@ def test_names_of_requests_are_texts(key: str, value: str) -> None:
     with pytest.raises(BodyError, match="is not a text"):
         collect_names(body)
     with pytest.raises(BodyError, match="is not a text"):
-        replace_names(body, NameReplacer(str, str, text_only=True), client_request=True)
+        replace_names(body, NameReplacer(str, str, client_request=True), client_request=True)
 
 
 def test_names_may_be_null() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from proxy.auth.policy import Directory, Pattern, Policy, Role, User, parse_actions, parse_networks
+from proxy.auth.sources.broker_lists import read_acls, read_users
 from proxy.core.backend import Backend
 from remoting import command as commands
 from remoting.acl import AclInfo, Decision, PolicyEntry, PolicyType, UserInfo, UserStatus, UserType
@@ -23,6 +24,7 @@ _log = logging.getLogger("gantry.auth")
 
 # Seconds for a broker to respond. With the interval it bounds the time until a revocation is effective.
 _TIMEOUT = 2.0
+_NAMESPACE = "Namespace:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,8 @@ class BrokerSource:
             bodies = await self._load()
             changed = bodies != self._bodies
             if changed:
-                self.directory = directory(UserInfo.parse_list(bodies.users), AclInfo.parse_list(bodies.acls))
+                acls = read_acls(bodies.acls)
+                self.directory = directory(read_users(bodies.users), acls.infos, acls.denied)
         except RemotingError as error:
             self._failed(str(error))
             return False
@@ -111,31 +114,44 @@ class BrokerSource:
         return reply.body
 
 
-def directory(users: Iterable[UserInfo], acls: Sequence[AclInfo]) -> Directory:
-    """Return the users with the policies of their ACLs."""
-    policies = {info.username: tuple(_policies(info)) for info in acls if info.username is not None}
-    return Directory({info.username: _user(info, policies.get(info.username, ())) for info in users})
+def directory(users: Iterable[UserInfo], acls: Sequence[AclInfo], denied: frozenset[str] = frozenset()) -> Directory:
+    """Return the users with the policies of their ACLs. denied: users to be disabled, as in `Acls`."""
+    policies: dict[str, tuple[Policy, ...]] = {}
+    for info in acls:
+        if info.username is not None:
+            try:
+                policies[info.username] = tuple(_policies(info))
+            except ValueError as error:
+                _log.warning("%s is disabled, because a deny rule of its ACL is not readable: %s", info.subject, error)
+                denied |= {info.username}
+    return Directory({info.username: _user(info, policies.get(info.username, ()), denied) for info in users})
 
 
-def _user(info: UserInfo, policies: tuple[Policy, ...]) -> User:
+def _user(info: UserInfo, policies: tuple[Policy, ...], denied: frozenset[str]) -> User:
     return User(
         name=info.username,
         key=SecretKey(info.password) if info.password else None,
         role=Role.SUPER if info.user_type is UserType.SUPER else Role.NORMAL,
-        enabled=info.user_status is not UserStatus.DISABLE,
+        enabled=info.user_status is not UserStatus.DISABLE and info.username not in denied,
         policies=policies,
         origin="brokers",
     )
 
 
 def _policies(info: AclInfo) -> Iterable[Policy]:
+    """Yield the policies of an ACL without unreadable ones that permit. Raises ValueError for one that denies."""
     for kind, entries in info.policies.items():
         for entry in entries:
+            if entry.resource.startswith(_NAMESPACE):
+                # No request of clients has a resource of this kind.
+                _log.warning("an entry of the ACL of %s is ignored: its resource is a %s", info.subject, entry.resource)
+                continue
             try:
                 yield _policy(info.subject, kind, entry)
             except ValueError as error:
-                # Such as a resource of a kind that no request of clients has.
-                _log.warning("an entry of the ACL of %s is ignored: %s", info.subject, error)
+                if entry.decision is not Decision.ALLOW:
+                    raise
+                _log.warning("an entry of the ACL of %s permits nothing: %s", info.subject, error)
 
 
 def _policy(subject: str, kind: PolicyType, entry: PolicyEntry) -> Policy:

@@ -72,7 +72,7 @@ class PolicyTable(_Table):
     @classmethod
     def _check_resources(cls, texts: list[str]) -> list[str]:
         for text in texts:
-            Pattern.parse(text)
+            Pattern.parse(text.strip())
         return texts
 
     @field_validator("actions")
@@ -91,7 +91,7 @@ class PolicyTable(_Table):
         """Yield the policy of each resource."""
         for resource in self.resources:
             yield Policy(
-                Pattern.parse(resource),
+                Pattern.parse(resource.strip()),
                 parse_actions(self.actions),
                 self.effect == "allow",
                 parse_networks(self.sources),

@@ -94,7 +94,7 @@ class UsersEditor:
     ) -> None:
         """Add a policy."""
         policy = tomlkit.table()
-        policy["resources"] = [str(Pattern.parse(resource))]
+        policy["resources"] = [str(Pattern.parse(resource.strip()))]
         policy["actions"] = format_actions(parse_actions(actions)).split(",")
         if deny:
             policy["effect"] = "deny"
@@ -110,20 +110,20 @@ class UsersEditor:
 
     def revoke(self, subject: str, actions: Iterable[str], resource: str) -> int:
         """Remove actions (none: all) of a resource from the policies; return the number of policies changed."""
-        pattern = str(Pattern.parse(resource))
+        pattern = str(Pattern.parse(resource.strip()))
         removed = parse_actions(actions) if (actions := list(actions)) else frozenset((Action.ANY,))
         policies: Any = self._owner(subject).get("policies")
         changed = 0
         for policy in list(policies or ()):
             resources = _texts(policy["resources"])
-            if pattern not in [str(Pattern.parse(text)) for text in resources]:
+            if pattern not in [str(Pattern.parse(text.strip())) for text in resources]:
                 continue
             present = parse_actions(_texts(policy["actions"]))
             rest = frozenset() if Action.ANY in removed else _expanded(present) - removed
             if rest == present:
                 continue
             changed += 1
-            others = [text for text in resources if str(Pattern.parse(text)) != pattern]
+            others = [text for text in resources if str(Pattern.parse(text.strip())) != pattern]
             if rest and others:
                 raise ValueError(f"the policy about {', '.join(resources)} has several resources: change the file")
             if rest:

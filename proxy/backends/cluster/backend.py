@@ -328,10 +328,11 @@ class ClusterBackend:
     def has_broker(self, broker: str) -> bool:
         return broker in self._table.brokers
 
-    async def register(self, channel: Channel, groups: Groups, brokers: Collection[str]) -> None:
-        await self._membership.register(channel, groups, brokers)
+    async def register(self, channel: Channel, groups: Groups, brokers: Collection[str]) -> RemotingCommand | None:
+        accepted = await self._membership.register(channel, groups, brokers)
         # Brokers create the retry topic of a new group. Its first consumer has looked it up before, and does so again.
         self._routes.forget_unknown(RETRY_PREFIX + group for group in groups.consumers)
+        return accepted
 
     async def unregister(
         self, channel: Channel, groups: Groups, unregister_command: RemotingCommand | None = None

@@ -88,10 +88,11 @@ class Membership:
         self._registrations: dict[Channel, Registration] = {}
         self._retrying: set[tuple[str, int]] = set()
 
-    async def register(self, channel: Channel, groups: Groups, brokers: Collection[str]) -> None:
+    async def register(self, channel: Channel, groups: Groups, brokers: Collection[str]) -> RemotingCommand | None:
         """Send the client's heartbeat to these brokers; return when each has answered or failed.
 
-        Raises NotPermitted if brokers denied it and none accepted it.
+        Returns the heartbeat if a broker has accepted it and it still is the client's last. Raises NotPermitted if
+        brokers denied it and none accepted it.
         """
         registration = self._registrations.setdefault(channel, Registration())
         async with registration.lock:
@@ -99,7 +100,7 @@ class Membership:
                 # It closed while its heartbeat waited for a route, and is unregistered already.
                 if self._connections.connection_of(channel) is None:
                     self._registrations.pop(channel, None)
-                return
+                return None
             # An `unregister` that held the lock before may have removed the registration.
             self._registrations[channel] = registration
             connection, former = self._connections.assign(channel, groups)
@@ -108,12 +109,17 @@ class Membership:
                 await self._unregister_from(former, channel, _groups(former, channel), None)
                 brokers = registration.brokers
             targets = [(name, address) for name in sorted(brokers) for address in self._addresses(name)]
+            heartbeat = channel.session.heartbeat
             results = await asyncio.gather(
                 *(self._register_at(channel, connection, name, address) for name, address in targets)
             )
+        if any(result.accepted for result in results):
+            # While they were asked, a later heartbeat may have replaced it.
+            return heartbeat if channel.session.heartbeat is heartbeat else None
         denials = [result.denial for result in results if result.denial is not None]
-        if denials and not any(result.accepted for result in results):
+        if denials:
             raise NotPermitted(denials[0])
+        return None
 
     async def unregister(
         self, channel: Channel, groups: Groups, unregister_command: RemotingCommand | None = None

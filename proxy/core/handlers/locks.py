@@ -73,10 +73,14 @@ def _split(core: Messaging, context: Context) -> list["asyncio.Future[RemotingCo
     common = {name: body[name] for name in _BODY_FIELDS if name in body}
     timeout = core.settings.cluster.request_timeout
     # A part needs a new signature. For a member of the group, it is Gantry's: the brokers have accepted its heartbeat,
-    # which needs the same permissions.
+    # which needs the same permissions. Locks belong to client ids, and to brokers Gantry may unlock those of all.
     member = core.registry.member(context.channel)
-    locks_own_group = member is not None and body.get("consumerGroup") in member.groups.consumers
-    signer = core.signer if locks_own_group else None
+    own = (
+        member is not None
+        and body.get("consumerGroup") in member.groups.consumers
+        and body.get("clientId") == member.client_id
+    )
+    signer = core.signer if own else None
     replies = []
     for broker, share in by_broker.items():
         if len(by_broker) == 1:

@@ -163,6 +163,21 @@ async def test_a_false_access_key_gives_no_permission_for_pushed_messages(tmp_pa
     push(channel, request(RequestCode.CHECK_TRANSACTION_STATE, message, True))
 
 
+async def test_pushed_messages_are_for_clients_that_brokers_have_accepted(tmp_path: Path) -> None:
+    message = await stored_record(tmp_path)
+    made = authority(tmp_path)
+    relayed: list[RemotingCommand] = []
+    guard = StoredMessages(made, Replies(), brokers_judge=True)
+    push = guard.check_push(lambda _, command: relayed.append(command))
+    check = request(RequestCode.CHECK_TRANSACTION_STATE, message, True)
+    channel = FakeChannel()
+    channel.principal = made.of_command(signed(command(RequestCode.HEART_BEAT), STRANGER), channel.peer)
+    for accepted in (False, True):
+        channel.session.is_member = accepted
+        push(channel, check)
+        assert len(relayed) == accepted
+
+
 async def test_brokers_judge_what_they_send_to_clients_that_only_they_know(tmp_path: Path) -> None:
     made = authority(tmp_path)
     guard = StoredMessages(made, Replies(), brokers_judge=True)

@@ -1,3 +1,4 @@
+import asyncio
 from typing import Any
 
 import pytest
@@ -12,8 +13,8 @@ from remoting.errors import InvalidRequest, NotPermitted
 from remoting.messages import BatchMessage
 from remoting.requests import REQUESTS
 from remoting.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, Credentials, sign, verify
-from tests.proxy.core.handlers.test_locks import LOCK, QUEUES, ask, grants
-from tests.proxy.fakes import FakeBackend, FakeChannel, Stage, stage
+from tests.proxy.core.handlers.test_locks import LOCK, QUEUES, UNLOCK, ask, grants
+from tests.proxy.fakes import FakeBackend, FakeChannel, Stage, settle, stage
 from tests.proxy.messages import complete, heartbeat, request, route
 
 pytestmark = pytest.mark.anyio
@@ -93,6 +94,7 @@ async def test_signed_request_is_changed_only_if_gantry_signs_it(resigns: bool, 
 @pytest.mark.parametrize("group", ["g", "another"])
 async def test_parts_of_a_members_lock_request_are_signed(group: str) -> None:
     on = stage(grants())
+    on.backend.names = ("broker-a",)
     on.core.signer = Signer(OWN)
     client = FakeChannel()
     await on.handle(heartbeat("c1", {group: []}), client, 0)
@@ -103,8 +105,41 @@ async def test_parts_of_a_members_lock_request_are_signed(group: str) -> None:
         assert verify(command, OWN.key) is (group == "g"), "the brokers accepted it only as a member of its groups"
 
 
+@pytest.mark.parametrize("code", [LOCK, UNLOCK])
+async def test_locks_of_other_client_ids_are_not_signed(code: RequestCode) -> None:
+    """To brokers, Gantry may release the locks of every member."""
+    on = stage(grants())
+    on.backend.names = ("broker-a",)
+    on.core.signer = Signer(OWN)
+    client = FakeChannel()
+    await on.handle(signed(heartbeat("c2", {"g": []})), client, 0)
+    await on.ask(signed(ask(code)), client)
+    assert on.registry.consumer_ids("g") == {"c2"}
+    for sent in on.backend.sent:
+        assert not verify(commands.request(sent.code, dict(sent.fields), sent.body), OWN.key)
+
+
+async def test_lock_request_behind_a_heartbeat_that_no_broker_has_accepted_is_not_signed() -> None:
+    on = stage(grants())
+    on.backend.names = ("broker-a",)
+    on.backend.registering, on.backend.denial = asyncio.Event(), "no permission"
+    on.core.signer = Signer(OWN)
+    client = FakeChannel()
+    beating = asyncio.ensure_future(on.handle(signed(heartbeat("c1", {"g": []})), client, 0))
+    await settle()
+    await on.ask(signed(ask(LOCK)), client)
+    assert [verify(commands.request(sent.code, dict(sent.fields), sent.body), OWN.key) for sent in on.backend.sent] == [
+        False,
+        False,
+    ]
+    on.backend.registering.set()
+    with pytest.raises(NotPermitted):
+        await beating
+
+
 async def test_unsigned_lock_request_is_not_signed() -> None:
     on = stage(grants())
+    on.backend.names = ("broker-a",)
     on.core.signer = Signer(OWN)
     client = FakeChannel()
     await on.handle(heartbeat("c1", {"g": []}), client, 0)

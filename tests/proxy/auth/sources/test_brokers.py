@@ -14,6 +14,7 @@ from remoting.acl import AclInfo, Decision, PolicyEntry, PolicyType, UserInfo, U
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ServiceUnavailable
+from remoting.permissions import ResourceKind
 from remoting.requests import REQUESTS
 from remoting.signature import Credentials, sign
 from tests.proxy.embedded.memory_store import MemoryStore
@@ -150,6 +151,79 @@ def test_users_and_acls_become_users_with_policies(caplog: pytest.LogCaptureFixt
         ("allow Sub on Group:*", True),
     ]
     assert "Namespace" in caplog.text
+
+
+def test_a_blank_in_an_acl_is_part_of_the_name() -> None:
+    entries = (
+        PolicyEntry("Topic:orders ", ("Pub",), Decision.ALLOW),
+        PolicyEntry("Topic:bills ", ("Pub",), Decision.DENY),
+        PolicyEntry("Topic:*", ("Pub",), Decision.ALLOW),
+    )
+    acls = [AclInfo("User:alice", {PolicyType.CUSTOM: entries})]
+    policies = directory([UserInfo("alice", "a")], acls).users["alice"].policies
+    topics = ("orders", "bills")
+    assert [[policy.pattern.covers(ResourceKind.TOPIC, name) for policy in policies] for name in topics] == [
+        [False, False, True]
+    ] * 2
+
+
+def _entry(resource: str, decision: str = "Allow", **more: object) -> dict[str, object]:
+    return {"resource": resource, "actions": ["Pub"], "decision": decision, **more}
+
+
+async def _loaded(brokers: Brokers, users: list[object], acls: dict[str, list[object]]) -> BrokerSource:
+    bodies = {
+        RequestCode.AUTH_LIST_USER: users,
+        RequestCode.AUTH_LIST_ACL: [
+            {"subject": f"User:{name}", "policies": [{"policyType": "Custom", "entries": entries}]}
+            for name, entries in acls.items()
+        ],
+    }
+    brokers.answer = lambda _, command: commands.success(body=orjson.dumps(bodies[RequestCode(command.code)]))
+    source, _ = _source(brokers)
+    assert await source.refresh()
+    return source
+
+
+@pytest.mark.parametrize("resource", ["Topic:", "Topic", "Unknown:foo", "", "Topic:a*b", " Topic:a"])
+async def test_an_unreadable_entry_that_permits_is_left_out(resource: str, caplog: pytest.LogCaptureFixture) -> None:
+    entries = [_entry(resource), _entry("Topic:orders")]
+    users = [{"username": name, "password": "secret"} for name in ("alice", "bob")]
+    source = await _loaded(Brokers(broker_a="one"), users, {"bob": entries, "alice": [_entry("Topic:bills")]})
+    found = source.directory.users
+    assert {
+        name: (user.enabled, [str(policy.pattern) for policy in user.policies]) for name, user in found.items()
+    } == {
+        "alice": (True, ["Topic:bills"]),
+        "bob": (True, ["Topic:orders"]),
+    }
+    assert "User:bob permits nothing" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        _entry("Topic:", "Deny"),
+        _entry("Unknown:foo", "Deny"),
+        _entry("Topic:a*b ", "Deny"),
+        _entry("Topic:orders", "Maybe"),
+        _entry("Topic:orders", "Deny", sourceIps=["everywhere"]),
+        _entry("Topic:orders", "Deny", actions=["Fly"]),
+        5,
+    ],
+    ids=str,
+)
+async def test_an_unreadable_entry_that_may_deny_disables_the_user(entry: object) -> None:
+    users = [{"username": name, "password": "secret"} for name in ("alice", "bob")]
+    acls: dict[str, list[object]] = {"bob": [_entry("Topic:*"), entry], "alice": [_entry("Topic:bills")]}
+    source = await _loaded(Brokers(broker_a="one"), users, acls)
+    assert {name: user.enabled for name, user in source.directory.users.items()} == {"alice": True, "bob": False}
+
+
+async def test_an_unreadable_user_is_disabled() -> None:
+    users = [{"username": "alice", "password": "secret"}, {"username": "bob", "password": 5}, {"username": 5}, 7]
+    source = await _loaded(Brokers(broker_a="one"), users, {})
+    assert {name: user.enabled for name, user in source.directory.users.items()} == {"alice": True, "bob": False}
 
 
 async def test_users_of_the_embedded_broker_are_authenticated_and_revoked() -> None:

@@ -196,3 +196,10 @@ async def test_an_unreadable_folder_is_an_error_of_the_source(tmp_path: Path, mo
 def test_addresses_of_certificates_are_compared_in_one_form(written: str) -> None:
     text = f'[users.alice]\ncertificates = ["{written}", "CN=alice"]'
     assert parse([("users.toml", text)]).users["alice"].certificates == ("ip:2001:db8::1", "CN=alice")
+
+
+def test_blanks_around_resources_are_ignored() -> None:
+    policy = '[[users.alice.policies]]\nresources = [" Topic:orders "]\nactions = ["Pub"]'
+    text = f'[users.alice]\nsecret = "alice-secret"\n{policy}'
+    (parsed,) = parse([("users.toml", text)]).users["alice"].policies
+    assert str(parsed.pattern) == "Topic:orders"
