@@ -34,6 +34,8 @@ NEW_GROUP: Mapping[str, Any] = {
     "consumeTimeoutMinute": 15,
 }
 _MAX_INT = 2**31 - 1
+# Lite topics that a member may subscribe to in a group without a quota of its own (SubscriptionGroupAttributes).
+_DEFAULT_LITE_QUOTA = 2_000
 
 
 def topic_fields(name: str, kind: str, readable: int, writable: int, permission: int) -> dict[str, str]:
@@ -148,6 +150,12 @@ class GroupConfig:
     def max_attempts(self) -> int:
         """The maximum number of deliveries of a message, from 1 up to the largest Java int."""
         return min(max(self.retries, 0) + 1, _MAX_INT)
+
+    @property
+    def max_lite_subscriptions(self) -> int:
+        """The number of lite topics that a member may subscribe to: the largest Java int if there is no quota (-1)."""
+        quota = _DEFAULT_LITE_QUOTA if self.lite_subscription_quota is None else self.lite_subscription_quota
+        return min(quota, _MAX_INT) if quota >= 0 else _MAX_INT
 
     @classmethod
     def parse(cls, body: bytes) -> "GroupConfig":

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from grpc_gateway import validation
+from grpc_gateway.clients import lite_groups
 from grpc_gateway.clients.client import Client
 from grpc_gateway.clients.client_settings import LITE_CONSUMERS
 from grpc_gateway.clients.rpc import Rpc
@@ -51,6 +52,8 @@ class LiteSubscriptionService:
         if request.action in _ADD_ACTIONS:
             for name in request.lite_topic_set:
                 validation.lite_topic(name, self._options)
+        config = self._core.cached_group(group) or await self._core.group(group)
+        lite_groups.check_quota(len(set(request.lite_topic_set)), config)
         route = self._core.cached_route(topic) or await self._core.route(topic)
         brokers = route.readable()
         if not brokers:
