@@ -10,17 +10,17 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from grpc_gateway import validation
-from grpc_gateway.clients import heartbeat_data
+from grpc_gateway.clients import heartbeat_data, lite_groups
 from grpc_gateway.clients.client import Client, Registration
 from grpc_gateway.clients.client_header import set_client_header
-from grpc_gateway.clients.client_settings import CONSUMERS, PRODUCERS
+from grpc_gateway.clients.client_settings import CONSUMERS, PRODUCERS, client_type_of
 from grpc_gateway.clients.client_table import ClientTable
 from grpc_gateway.clients.producers import HEARTBEAT_INTERVAL, Producers
 from grpc_gateway.clients.rpc import Rpc
 from grpc_gateway.core import Core, dispatch
 from grpc_gateway.gateway_options import GatewayOptions
 from grpc_gateway.response_status import OK, Refused
-from protos.apache.rocketmq.v2.definition_pb2 import ClientType, Code, Resource
+from protos.apache.rocketmq.v2.definition_pb2 import ClientType, Code, Resource, Settings
 from protos.apache.rocketmq.v2.service_pb2 import (
     HeartbeatRequest,
     HeartbeatResponse,
@@ -78,6 +78,7 @@ class ClientLifecycle:
         """Register the client if necessary.
 
         The request's client type and group are used as well, since another replica may have the client's settings.
+        Raises Refused, RemotingError.
         """
         client = rpc.client
         if not client.client_id:
@@ -86,6 +87,7 @@ class ClientLifecycle:
         client_type = request.client_type or client.client_type
         if client_type in CONSUMERS and request.group.name:
             validation.group(request.group)
+        self._check_group(client, client_type, request.group)
         registration = client.registration
         if (
             registration is None
@@ -96,6 +98,20 @@ class ClientLifecycle:
         ):
             await self._register(client, client_type, request.group)
         return _HEARTBEAT_OK
+
+    def _check_group(self, client: Client, client_type: ClientType, group: Resource) -> None:
+        """Check that a consumer may be a member of its group. Raises Refused.
+
+        If the group's configuration is not cached, the client's settings or its first receive load it.
+        """
+        settings = client.settings
+        if settings is not None:
+            # As at the official proxy, the heartbeat's own type does not count.
+            client_type = client_type_of(settings)
+        if client_type in CONSUMERS:
+            config = self._core.cached_group(_group_of(settings, group).name)
+            if config is not None:
+                lite_groups.check_consumer(client_type, heartbeat_data.subscriptions(client), config)
 
     async def terminate(self, rpc: Rpc, request: NotifyClientTerminationRequest) -> NotifyClientTerminationResponse:
         """Remove the client.
@@ -162,8 +178,7 @@ class ClientLifecycle:
             return Registration(client_type, "", frozenset(topics), client.revision, now)
         if client_type not in CONSUMERS:
             raise Refused(Code.UNRECOGNIZED_CLIENT_TYPE, "cannot find client settings for this client")
-        if settings is not None and settings.subscription.group.name:
-            group = settings.subscription.group
+        group = _group_of(settings, group)
         return Registration(client_type, validation.group(group), frozenset(), client.revision, now)
 
     async def _send(self, client: Client, command: RemotingCommand) -> None:
@@ -225,6 +240,11 @@ class ClientLifecycle:
             task = spawn_quietly(self._leave(client, registration))
             self._unregistering[client] = task
             task.add_done_callback(lambda _: self._unregistering.pop(client, None))
+
+
+def _group_of(settings: Settings | None, group: Resource) -> Resource:
+    """Return a consumer's group: that of its settings, or else of its heartbeat."""
+    return group if settings is None or not settings.subscription.group.name else settings.subscription.group
 
 
 _HEARTBEAT_OK = HeartbeatResponse(status=OK)

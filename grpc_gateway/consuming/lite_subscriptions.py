@@ -53,6 +53,7 @@ class LiteSubscriptionService:
             for name in request.lite_topic_set:
                 validation.lite_topic(name, self._options)
         config = self._core.cached_group(group) or await self._core.group(group)
+        lite_groups.check_parent_topic(topic, config)
         lite_groups.check_quota(len(set(request.lite_topic_set)), config)
         route = self._core.cached_route(topic) or await self._core.route(topic)
         brokers = route.readable()

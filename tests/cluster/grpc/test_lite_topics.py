@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 
+import grpc
 import pytest
 
 from protos.apache.rocketmq.v2 import definition_pb2 as d
@@ -14,7 +15,7 @@ from tests.cluster.client import BROKER, Client, create_topic
 from tests.cluster.coverage import covers
 from tests.cluster.grpc.consumer import Consumer, bodies, codes
 from tests.cluster.grpc.replica import Product, Service, create_group
-from tests.cluster.grpc.telemetry import Telemetry
+from tests.cluster.grpc.telemetry import Telemetry, settings
 from tests.cluster.servers import Cluster, Gantry, started
 
 VERSION = "5.5.0"
@@ -98,6 +99,46 @@ async def test_exclusive_subscription_ends_that_of_another_client(lite: Cluster,
         assert (await telemetry.wait("notify_unsubscribe_lite_command")).lite_topic == "one"
         await first.send_one(b"0", lite_topic="one", message_type=d.LITE)
         assert bodies(await second.receive_all(1, wait=5)) == [b"0"]
+
+
+@covers("SendMessage")
+async def test_messages_of_a_lite_topic_are_in_one_queue(lite: Cluster, lite_service: Service) -> None:
+    async with await _consumer(lite, lite_service) as consumer:
+        sent = [await consumer.send_one(b"0", lite_topic="one", message_type=d.LITE) for _ in range(4)]
+        assert [entry.offset for entry in sent] == [0, 1, 2, 3]
+
+
+async def _rejection(consumer: Consumer, client_type: d.ClientType) -> str:
+    """Return the text with which a telemetry stream ends after the consumer's settings."""
+    call = consumer.stub.Telemetry(metadata=consumer.metadata)
+    await call.write(pb.TelemetryCommand(settings=settings(consumer, client_type)))
+    assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+    return str(await call.details())
+
+
+@covers("Heartbeat", "SyncLiteSubscription")
+async def test_lite_groups_have_lite_consumers_of_their_topic(lite: Cluster, lite_service: Service) -> None:
+    async with await _consumer(lite, lite_service) as consumer:
+        parent, group = consumer.topic.name, consumer.group.name
+        assert "lite group must use LITE mode" in await _rejection(consumer, d.PUSH_CONSUMER)
+        request = pb.HeartbeatRequest(group=consumer.group, client_type=d.PUSH_CONSUMER)
+        assert (await consumer.call("Heartbeat", request)).status.code == Code.ILLEGAL_CONSUMER_GROUP
+        consumer.topic.name = await create_topic(lite.broker, "lite", kind="LITE")
+        assert f"is expected to bind topic {parent}" in await _rejection(consumer, d.LITE_PUSH_CONSUMER)
+        assert await _subscribe(consumer, "one") == Code.ILLEGAL_TOPIC
+        consumer.topic.name, consumer.group.name = parent, await create_group(lite)
+        assert "regular group cannot use LITE mode" in await _rejection(consumer, d.LITE_PUSH_CONSUMER)
+        assert await _subscribe(consumer, "one") == Code.ILLEGAL_TOPIC
+        consumer.group.name = group
+        assert await _subscribe(consumer, "one") == Code.OK
+
+
+@covers("SyncLiteSubscription")
+async def test_quota_of_a_group_limits_the_lite_topics_of_a_request(lite: Cluster, lite_service: Service) -> None:
+    async with await _consumer(lite, lite_service, **{"+lite.sub.client.quota": "2"}) as consumer:
+        names = [f"n{number}" for number in range(303)]
+        assert await _subscribe(consumer, *names[:302]) == Code.OK
+        assert await _subscribe(consumer, *names) == Code.LITE_SUBSCRIPTION_QUOTA_EXCEEDED
 
 
 def _subscription(client: Client, topic: str, group: str, *names: str) -> bytes:

@@ -6,6 +6,7 @@ import pytest
 
 from grpc_gateway.clients import client_lifecycle
 from grpc_gateway.clients.client import Client
+from grpc_gateway.clients.client_settings import LITE_CONSUMERS
 from grpc_gateway.clients.rpc import Rpc
 from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import ClientType, Code, FilterExpression, FilterType, Resource
@@ -19,6 +20,7 @@ from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import Overloaded
+from remoting.topic_group_config import GroupConfig
 from tests.grpc_gateway.client_harness import ClientHarness
 from tests.grpc_gateway.fakes import PEER, FakeConnection, FakeContext, FakeCore
 from tests.grpc_gateway.messages import consumer_settings, producer_settings, receipt_handle
@@ -37,6 +39,7 @@ def push_heartbeat(group: str = "g", kind: ClientType = ClientType.PUSH_CONSUMER
     return HeartbeatRequest(group=Resource(name=group), client_type=kind)
 
 
+LITE_GROUP = GroupConfig("g", lite_bind_topic="orders")
 PRODUCER_HEARTBEAT = HeartbeatRequest(client_type=ClientType.PRODUCER)
 
 
@@ -133,10 +136,44 @@ async def test_filters_are_converted_to_subscription_data(
     ],
 )
 async def test_consumer_type_determines_the_consume_type(kind: ClientType, expected: str) -> None:
-    harness = ClientHarness()
+    harness = ClientHarness(FakeCore(groups={"g": LITE_GROUP} if kind in LITE_CONSUMERS else {}))
     await harness.open_session(consumer_settings(kind=kind))
     assert (await harness.heartbeat(push_heartbeat(kind=kind))).status.code == Code.OK
     assert consumer_data(harness)["consumeType"] == expected
+
+
+@pytest.mark.parametrize(
+    ("group", "kind", "topic", "code"),
+    [
+        (LITE_GROUP, ClientType.LITE_PUSH_CONSUMER, "orders", Code.OK),
+        (LITE_GROUP, ClientType.LITE_SIMPLE_CONSUMER, "others", Code.ILLEGAL_TOPIC),
+        (LITE_GROUP, ClientType.PUSH_CONSUMER, "orders", Code.ILLEGAL_CONSUMER_GROUP),
+        (LITE_GROUP, ClientType.SIMPLE_CONSUMER, "orders", Code.ILLEGAL_CONSUMER_GROUP),
+        (GroupConfig("g"), ClientType.PUSH_CONSUMER, "others", Code.OK),
+        (GroupConfig("g"), ClientType.LITE_PUSH_CONSUMER, "orders", Code.ILLEGAL_CONSUMER_GROUP),
+        (GroupConfig("g", assumed=True), ClientType.LITE_PUSH_CONSUMER, "orders", Code.OK),
+    ],
+)
+async def test_heartbeat_is_rejected_unless_group_and_client_are_both_lite(
+    group: GroupConfig, kind: ClientType, topic: str, code: int
+) -> None:
+    harness = ClientHarness(FakeCore(groups={"g": group}))
+    harness.client().record_subscription(topic, FilterExpression(expression="*"))
+    if code == Code.OK:
+        assert (await harness.heartbeat(push_heartbeat(kind=kind))).status.code == Code.OK
+    else:
+        assert await rejection_code(harness, push_heartbeat(kind=kind)) == code
+    assert harness.command_codes == ([HEART_BEAT] if code == Code.OK else [])
+
+
+async def test_heartbeats_are_rejected_after_a_group_has_become_lite() -> None:
+    harness = ClientHarness()
+    await harness.open_session(consumer_settings())
+    assert (await harness.heartbeat()).status.code == Code.OK
+    harness.core.groups["g"] = LITE_GROUP
+    # The settings determine the client's type.
+    for request in (HeartbeatRequest(), push_heartbeat(kind=ClientType.LITE_PUSH_CONSUMER)):
+        assert await rejection_code(harness, request) == Code.ILLEGAL_CONSUMER_GROUP
 
 
 async def test_heartbeat_without_fields_uses_the_settings() -> None:

@@ -100,6 +100,20 @@ async def test_failure_of_one_broker_is_the_status(answer: Any, code: int) -> No
 
 
 @pytest.mark.parametrize("action", list(LiteSubscriptionAction.values()))
+@pytest.mark.parametrize(("bound", "shown"), [("others", "others"), ("", "null")])
+async def test_parent_topic_is_that_of_the_group(action: LiteSubscriptionAction, bound: str, shown: str) -> None:
+    core = make_core()
+    core.groups["group"] = GroupConfig("group", lite_bind_topic=bound)
+    with pytest.raises(Refused) as refused:
+        await sync(core, "a", action=action)
+    assert refused.value.code == Code.ILLEGAL_TOPIC
+    assert str(refused.value) == f"lite group group is expected to bind topic {shown}, but actual is orders"
+    assert core.handled == []
+    core.groups["group"] = GroupConfig("group", assumed=True)
+    assert await sync(core, "a", action=action) == Code.OK
+
+
+@pytest.mark.parametrize("action", list(LiteSubscriptionAction.values()))
 async def test_names_in_one_request_are_limited_by_the_quota_of_the_group(action: LiteSubscriptionAction) -> None:
     core = make_core()
     core.groups["group"] = replace(LITE_GROUP, lite_subscription_quota=2)
