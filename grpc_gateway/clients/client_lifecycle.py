@@ -10,10 +10,10 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from grpc_gateway import validation
-from grpc_gateway.clients import heartbeat_data, lite_groups
+from grpc_gateway.clients import heartbeat_data, lite_departure, lite_groups
 from grpc_gateway.clients.client import Client, Registration
 from grpc_gateway.clients.client_header import set_client_header
-from grpc_gateway.clients.client_settings import CONSUMERS, PRODUCERS, client_type_of
+from grpc_gateway.clients.client_settings import CONSUMERS, LITE_CONSUMERS, PRODUCERS, client_type_of
 from grpc_gateway.clients.client_table import ClientTable
 from grpc_gateway.clients.producers import HEARTBEAT_INTERVAL, Producers
 from grpc_gateway.clients.rpc import Rpc
@@ -43,6 +43,9 @@ _RESPONSE_TIMEOUT = 1.5
 _RECONNECT_TIMEOUT = 10.0
 # The same, if its connection ended although Gantry had not asked it to reconnect: such a client is usually dead.
 _LOST_TIMEOUT = 0.5
+# Seconds after that before its lite subscriptions are removed, since it may come back at another replica: Java clients
+# open a telemetry stream that has broken again after a second.
+_RETURN_TIMEOUT = 2.0
 
 
 # Causes of the end of a connection that only the client or the network has.
@@ -120,7 +123,7 @@ class ClientLifecycle:
         """
         if rpc.client.client_type in CONSUMERS and request.group.name:
             validation.group(request.group)
-        self._clients.remove(rpc.client)
+        self._remove(rpc.client, "unregistered")
         unregistering = self._unregistering.get(rpc.client)
         if unregistering is not None:
             await asyncio.wait((unregistering,), timeout=_RESPONSE_TIMEOUT)
@@ -199,7 +202,7 @@ class ClientLifecycle:
         expired, disconnected = now - self._options.client_expiry, now - _RECONNECT_TIMEOUT
         for client in self._clients:
             if client.last_call_at < expired:
-                self._clients.remove(client, "expired")
+                self._remove(client, "expired")
             elif client.disconnected_at is not None and client.disconnected_at < disconnected:
                 self._clients.remove(client, "closed")
 
@@ -216,7 +219,7 @@ class ClientLifecycle:
         removed = 0
         for client, disconnected_at in lost:
             if client.disconnected_at == disconnected_at and not client.closed:
-                self._clients.remove(client, "closed")
+                self._remove(client, "closed", _RETURN_TIMEOUT)
                 removed += 1
         self.lost[cause] += removed
         if removed:
@@ -228,6 +231,26 @@ class ClientLifecycle:
             self._clients.remove(client, "closed")
         while self._unregistering:
             await asyncio.wait(self._unregistering.values())
+
+    def _remove(self, client: Client, cause: str, delay: float = 0.0) -> None:
+        """Remove a client, and its lite subscriptions at the brokers if it is not back after `delay` seconds.
+
+        Those of a client that Gantry has asked to reconnect stay: the same client needs them at another replica.
+        """
+        registration = client.registration
+        self._clients.remove(client, cause)
+        if registration is not None and registration.client_type in LITE_CONSUMERS:
+            spawn_quietly(self._remove_lite_subscriptions(client, registration.group, delay))
+
+    async def _remove_lite_subscriptions(self, client: Client, group: str, delay: float) -> None:
+        unregistering = self._unregistering.get(client)
+        if unregistering is not None:
+            await asyncio.wait((unregistering,))
+        await asyncio.sleep(delay)
+        try:
+            await lite_departure.remove_subscriptions(self._core, client, group)
+        except RemotingError as error:
+            _log.debug("the lite subscriptions of %s stay: %s", client.client_id, error)
 
     async def _leave(self, client: Client, registration: Registration) -> None:
         await self._turns.next()

@@ -1,7 +1,9 @@
 """Lite topics (RIP-83), which brokers have since 5.5, through the port of a replica."""
 
+import asyncio
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import grpc
 import pytest
@@ -16,9 +18,11 @@ from tests.cluster.coverage import covers
 from tests.cluster.grpc.consumer import Consumer, bodies, codes
 from tests.cluster.grpc.replica import Product, Service, create_group
 from tests.cluster.grpc.telemetry import Telemetry, settings
-from tests.cluster.servers import Cluster, Gantry, started
+from tests.cluster.servers import TIMEOUT, Cluster, Gantry, started
 
 VERSION = "5.5.0"
+# RequestCode of the official tools, which Gantry does not serve.
+_GET_LITE_CLIENT_INFO = 200077
 OPTIONS = (
     *("--version", VERSION, "--quick", "--fast-timers"),
     *("--broker-set", "enableLmq=true"),
@@ -139,6 +143,62 @@ async def test_quota_of_a_group_limits_the_lite_topics_of_a_request(lite: Cluste
         names = [f"n{number}" for number in range(303)]
         assert await _subscribe(consumer, *names[:302]) == Code.OK
         assert await _subscribe(consumer, *names) == Code.LITE_SUBSCRIPTION_QUOTA_EXCEEDED
+
+
+async def _join(consumer: Consumer) -> None:
+    request = pb.HeartbeatRequest(group=consumer.group, client_type=d.LITE_PUSH_CONSUMER)
+    assert (await consumer.call("Heartbeat", request)).status.code == Code.OK
+    assert await _subscribe(consumer, "one") == Code.OK
+
+
+async def _subscribed(lite: Cluster, consumer: Consumer) -> set[str]:
+    """Return the lite topics that the broker has for a consumer."""
+    client_id = dict(consumer.metadata)["x-mq-client-id"]
+    fields = {"parentTopic": consumer.topic.name, "group": consumer.group.name, "clientId": client_id, "maxCount": 100}
+    async with Client(lite.broker) as client:
+        reply = await client.ask(_GET_LITE_CLIENT_INFO, fields)
+    stored = json.loads(reply.body or b"{}").get("liteTopicSet") or ()
+    # As %LMQ%$parent$name.
+    return {name.rsplit("$", 1)[1] for name in stored}
+
+
+async def _wait_for_removal(lite: Cluster, consumer: Consumer) -> None:
+    async with asyncio.timeout(TIMEOUT):
+        while await _subscribed(lite, consumer):
+            await asyncio.sleep(0.1)
+
+
+@covers("NotifyClientTermination", "SyncLiteSubscription")
+async def test_lite_consumers_that_leave_have_no_subscriptions_left(lite: Cluster, lite_service: Service) -> None:
+    async with await _consumer(lite, lite_service) as lost, Telemetry(lost, d.LITE_PUSH_CONSUMER):
+        terminated = Consumer(lost.address, lost.group.name, lost.topic.name)
+        async with terminated, Telemetry(terminated, d.LITE_PUSH_CONSUMER):
+            for consumer in (lost, terminated):
+                await _join(consumer)
+                assert await _subscribed(lite, consumer) == {"one"}
+            request = pb.NotifyClientTerminationRequest(group=terminated.group)
+            assert (await terminated.call("NotifyClientTermination", request)).status.code == Code.OK
+            await _wait_for_removal(lite, terminated)
+        assert await _subscribed(lite, lost) == {"one"}
+    await _wait_for_removal(lite, lost)
+
+
+@covers("SyncLiteSubscription")
+async def test_lite_consumer_that_moves_to_another_replica_keeps_its_subscriptions(
+    lite: Cluster, lite_service: Service, tmp_path: Path
+) -> None:
+    another = Product(tmp_path, lite_service.product.transport)
+    with Gantry(tmp_path, lite.namesrv, another.config) as gantry:
+        async with await _consumer(lite, lite_service) as former:
+            client_id = dict(former.metadata)["x-mq-client-id"]
+            async with Consumer(gantry.address, former.group.name, former.topic.name, client_id) as present:
+                async with former, Telemetry(former, d.LITE_PUSH_CONSUMER):
+                    await _join(former)
+                async with Telemetry(present, d.LITE_PUSH_CONSUMER):
+                    await _join(present)
+                    # The first replica takes the client for lost by now.
+                    await asyncio.sleep(5)
+                    assert await _subscribed(lite, present) == {"one"}
 
 
 def _subscription(client: Client, topic: str, group: str, *names: str) -> bytes:

@@ -142,40 +142,6 @@ async def test_consumer_type_determines_the_consume_type(kind: ClientType, expec
     assert consumer_data(harness)["consumeType"] == expected
 
 
-@pytest.mark.parametrize(
-    ("group", "kind", "topic", "code"),
-    [
-        (LITE_GROUP, ClientType.LITE_PUSH_CONSUMER, "orders", Code.OK),
-        (LITE_GROUP, ClientType.LITE_SIMPLE_CONSUMER, "others", Code.ILLEGAL_TOPIC),
-        (LITE_GROUP, ClientType.PUSH_CONSUMER, "orders", Code.ILLEGAL_CONSUMER_GROUP),
-        (LITE_GROUP, ClientType.SIMPLE_CONSUMER, "orders", Code.ILLEGAL_CONSUMER_GROUP),
-        (GroupConfig("g"), ClientType.PUSH_CONSUMER, "others", Code.OK),
-        (GroupConfig("g"), ClientType.LITE_PUSH_CONSUMER, "orders", Code.ILLEGAL_CONSUMER_GROUP),
-        (GroupConfig("g", assumed=True), ClientType.LITE_PUSH_CONSUMER, "orders", Code.OK),
-    ],
-)
-async def test_heartbeat_is_rejected_unless_group_and_client_are_both_lite(
-    group: GroupConfig, kind: ClientType, topic: str, code: int
-) -> None:
-    harness = ClientHarness(FakeCore(groups={"g": group}))
-    harness.client().record_subscription(topic, FilterExpression(expression="*"))
-    if code == Code.OK:
-        assert (await harness.heartbeat(push_heartbeat(kind=kind))).status.code == Code.OK
-    else:
-        assert await rejection_code(harness, push_heartbeat(kind=kind)) == code
-    assert harness.command_codes == ([HEART_BEAT] if code == Code.OK else [])
-
-
-async def test_heartbeats_are_rejected_after_a_group_has_become_lite() -> None:
-    harness = ClientHarness()
-    await harness.open_session(consumer_settings())
-    assert (await harness.heartbeat()).status.code == Code.OK
-    harness.core.groups["g"] = LITE_GROUP
-    # The settings determine the client's type.
-    for request in (HeartbeatRequest(), push_heartbeat(kind=ClientType.LITE_PUSH_CONSUMER)):
-        assert await rejection_code(harness, request) == Code.ILLEGAL_CONSUMER_GROUP
-
-
 async def test_heartbeat_without_fields_uses_the_settings() -> None:
     harness = ClientHarness()
     await harness.open_session(consumer_settings())
