@@ -84,6 +84,7 @@ _ENCODED_TYPES: Final = {
     kind: SystemProperties(body_encoding=Encoding.IDENTITY, message_type=value).SerializeToString()
     for kind, value in _TYPES.items()
 }
+_DELAY: Final = properties.MessageType.DELAY
 _COMPRESSED: Final = int(SysFlag.COMPRESSED)
 # The latest time of a Timestamp, ms since 1970 (end of the year 9999); some clients fail on later ones.
 _MAX_TIMESTAMP: Final = 253_402_300_799_999
@@ -137,6 +138,7 @@ def _encode_system_properties(
     found = stored.property_map
     digest = hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
     message_id = found.get(properties.UNIQ_CLIENT_MESSAGE_ID) or offset_message_id(stored)
+    kind = properties.message_type(found)
     parts: list[bytes] = []
     if (tag := found.get(properties.TAGS)) is not None:
         parts.append(_TAG.text(tag))
@@ -146,13 +148,17 @@ def _encode_system_properties(
         _MESSAGE_ID.text(message_id),
         _DIGEST_START,
         digest.encode(),
-        _ENCODED_TYPES[properties.message_type(found)],
+        _ENCODED_TYPES[kind],
         _BORN_TIMESTAMP.message(_encode_timestamp(stored.born_timestamp)),
         _BORN_HOST.text(_born_host(stored, found)),
         _STORE_TIMESTAMP.message(_encode_timestamp(stored.store_timestamp)),
         _STORE_HOST.text(_format_host(stored.store_host)),
     )
-    if (due := _number(found.get(properties.TIMER_DELIVER_MS))) is not None:
+    due = _number(found.get(properties.TIMER_DELIVER_MS))
+    if due is None and kind is _DELAY:
+        # Delayed by a duration: only the broker has computed the time (HookUtils.transformTimerMessage).
+        due = _number(found.get(properties.TIMER_OUT_MS))
+    if due is not None:
         parts.append(_DELIVERY_TIMESTAMP.message(_encode_timestamp(due)))
     if receipt_handle is not None:
         parts.append(_RECEIPT_HANDLE.text(receipt_handle))

@@ -74,16 +74,20 @@ class RouteService:
         return QueryRouteResponse(status=OK, message_queues=queues)
 
     async def query_assignment(self, rpc: Rpc, request: QueryAssignmentRequest) -> QueryAssignmentResponse:
-        """Assign every broker with readable queues to every member; in an orderly group, each of its queues."""
+        """Assign every broker with readable queues to every member; in an orderly group, each of its queues.
+
+        Members of a lite group receive lite topics in order by broker (RouteActivity.queryAssignment).
+        """
         topic, group = _topic(request.topic), validation.group(request.group)
         endpoints = self._endpoints(rpc, request.endpoints)
         route = await self._core.route(topic)
-        orderly = (await self._core.group(group)).orderly
+        config = await self._core.group(group)
+        by_queue = config.orderly and not config.lite_bind_topic
         assignments = [
             _assignment(request.topic, queue_id, _broker(broker_queues, endpoints))
             for broker_queues in route.queues
             if broker_queues.readable
-            for queue_id in (range(broker_queues.readable) if orderly else (_ALL_QUEUES,))
+            for queue_id in (range(broker_queues.readable) if by_queue else (_ALL_QUEUES,))
         ]
         if not assignments:
             raise Refused(Code.FORBIDDEN, "no readable queue")

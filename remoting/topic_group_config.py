@@ -11,6 +11,7 @@ from remoting.properties import MessageType
 # Keys of attributes. A stored configuration has them without the `+` of an update.
 _MESSAGE_TYPE = "message.type"
 _LITE_SUBSCRIPTION_QUOTA = "lite.sub.client.quota"
+_LITE_BIND_TOPIC = "lite.bind.topic"
 
 # Retry delays of a group without a retry policy, in ms (RocketMQ's CustomizedRetryPolicy).
 DEFAULT_BACKOFF = tuple(
@@ -33,6 +34,8 @@ NEW_GROUP: Mapping[str, Any] = {
     "consumeTimeoutMinute": 15,
 }
 _MAX_INT = 2**31 - 1
+# Lite topics that a member may subscribe to in a group without a quota of its own (SubscriptionGroupAttributes).
+_DEFAULT_LITE_QUOTA = 2_000
 
 
 def topic_fields(name: str, kind: str, readable: int, writable: int, permission: int) -> dict[str, str]:
@@ -129,8 +132,9 @@ Backoff = ExponentialBackoff | CustomizedBackoff
 class GroupConfig:
     """A consumer group.
 
-    `retries` is the number of redeliveries before a message goes to the dead letter queue. `assumed` marks a default
-    configuration that is used until a broker returns the real one.
+    `retries` is the number of redeliveries before a message goes to the dead letter queue. `lite_bind_topic` is the
+    parent topic of a lite group, whose members receive lite topics of it; empty for a regular group. `assumed` marks a
+    default configuration that is used until a broker returns the real one.
     """
 
     name: str
@@ -139,6 +143,7 @@ class GroupConfig:
     backoff: Backoff = CustomizedBackoff()
     consume_enable: bool = True
     lite_subscription_quota: int | None = None
+    lite_bind_topic: str = ""
     assumed: bool = field(default=False, compare=False)
 
     @property
@@ -146,12 +151,19 @@ class GroupConfig:
         """The maximum number of deliveries of a message, from 1 up to the largest Java int."""
         return min(max(self.retries, 0) + 1, _MAX_INT)
 
+    @property
+    def max_lite_subscriptions(self) -> int:
+        """The number of lite topics that a member may subscribe to: the largest Java int if there is no quota (-1)."""
+        quota = _DEFAULT_LITE_QUOTA if self.lite_subscription_quota is None else self.lite_subscription_quota
+        return min(quota, _MAX_INT) if quota >= 0 else _MAX_INT
+
     @classmethod
     def parse(cls, body: bytes) -> "GroupConfig":
         """Parse a SubscriptionGroupConfig. Raises BodyError."""
         data = load_object(body)
         try:
-            quota = (data.get("attributes") or {}).get(_LITE_SUBSCRIPTION_QUOTA)
+            attributes = data.get("attributes") or {}
+            quota = attributes.get(_LITE_SUBSCRIPTION_QUOTA)
             return cls(
                 str(data.get("groupName") or ""),
                 bool(data.get("consumeMessageOrderly", False)),
@@ -159,6 +171,7 @@ class GroupConfig:
                 _backoff(data.get("groupRetryPolicy") or {}),
                 bool(data.get("consumeEnable", True)),
                 None if quota is None else int(quota),
+                str(attributes.get(_LITE_BIND_TOPIC) or ""),
             )
         except (TypeError, ValueError, AttributeError) as error:
             raise BodyError(f"a group's configuration cannot be read: {error}") from None

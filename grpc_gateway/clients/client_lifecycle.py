@@ -10,17 +10,17 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from grpc_gateway import validation
-from grpc_gateway.clients import heartbeat_data
+from grpc_gateway.clients import heartbeat_data, lite_departure, lite_groups
 from grpc_gateway.clients.client import Client, Registration
 from grpc_gateway.clients.client_header import set_client_header
-from grpc_gateway.clients.client_settings import CONSUMERS, PRODUCERS
+from grpc_gateway.clients.client_settings import CONSUMERS, LITE_CONSUMERS, PRODUCERS, client_type_of
 from grpc_gateway.clients.client_table import ClientTable
 from grpc_gateway.clients.producers import HEARTBEAT_INTERVAL, Producers
 from grpc_gateway.clients.rpc import Rpc
 from grpc_gateway.core import Core, dispatch
 from grpc_gateway.gateway_options import GatewayOptions
 from grpc_gateway.response_status import OK, Refused
-from protos.apache.rocketmq.v2.definition_pb2 import ClientType, Code, Resource
+from protos.apache.rocketmq.v2.definition_pb2 import ClientType, Code, Resource, Settings
 from protos.apache.rocketmq.v2.service_pb2 import (
     HeartbeatRequest,
     HeartbeatResponse,
@@ -43,6 +43,9 @@ _RESPONSE_TIMEOUT = 1.5
 _RECONNECT_TIMEOUT = 10.0
 # The same, if its connection ended although Gantry had not asked it to reconnect: such a client is usually dead.
 _LOST_TIMEOUT = 0.5
+# Seconds after that before its lite subscriptions are removed, since it may come back at another replica: Java clients
+# open a telemetry stream that has broken again after a second.
+_RETURN_TIMEOUT = 2.0
 
 
 # Causes of the end of a connection that only the client or the network has.
@@ -78,6 +81,7 @@ class ClientLifecycle:
         """Register the client if necessary.
 
         The request's client type and group are used as well, since another replica may have the client's settings.
+        Raises Refused, RemotingError.
         """
         client = rpc.client
         if not client.client_id:
@@ -86,6 +90,7 @@ class ClientLifecycle:
         client_type = request.client_type or client.client_type
         if client_type in CONSUMERS and request.group.name:
             validation.group(request.group)
+        self._check_group(client, client_type, request.group)
         registration = client.registration
         if (
             registration is None
@@ -97,6 +102,20 @@ class ClientLifecycle:
             await self._register(client, client_type, request.group)
         return _HEARTBEAT_OK
 
+    def _check_group(self, client: Client, client_type: ClientType, group: Resource) -> None:
+        """Check that a consumer may be a member of its group. Raises Refused.
+
+        If the group's configuration is not cached, the client's settings or its first receive load it.
+        """
+        settings = client.settings
+        if settings is not None:
+            # As at the official proxy, the heartbeat's own type does not count.
+            client_type = client_type_of(settings)
+        if client_type in CONSUMERS:
+            config = self._core.cached_group(_group_of(settings, group).name)
+            if config is not None:
+                lite_groups.check_consumer(client_type, heartbeat_data.subscriptions(client), config)
+
     async def terminate(self, rpc: Rpc, request: NotifyClientTerminationRequest) -> NotifyClientTerminationResponse:
         """Remove the client.
 
@@ -104,7 +123,7 @@ class ClientLifecycle:
         """
         if rpc.client.client_type in CONSUMERS and request.group.name:
             validation.group(request.group)
-        self._clients.remove(rpc.client)
+        self._remove(rpc.client, "unregistered")
         unregistering = self._unregistering.get(rpc.client)
         if unregistering is not None:
             await asyncio.wait((unregistering,), timeout=_RESPONSE_TIMEOUT)
@@ -162,8 +181,7 @@ class ClientLifecycle:
             return Registration(client_type, "", frozenset(topics), client.revision, now)
         if client_type not in CONSUMERS:
             raise Refused(Code.UNRECOGNIZED_CLIENT_TYPE, "cannot find client settings for this client")
-        if settings is not None and settings.subscription.group.name:
-            group = settings.subscription.group
+        group = _group_of(settings, group)
         return Registration(client_type, validation.group(group), frozenset(), client.revision, now)
 
     async def _send(self, client: Client, command: RemotingCommand) -> None:
@@ -184,7 +202,7 @@ class ClientLifecycle:
         expired, disconnected = now - self._options.client_expiry, now - _RECONNECT_TIMEOUT
         for client in self._clients:
             if client.last_call_at < expired:
-                self._clients.remove(client, "expired")
+                self._remove(client, "expired")
             elif client.disconnected_at is not None and client.disconnected_at < disconnected:
                 self._clients.remove(client, "closed")
 
@@ -201,7 +219,7 @@ class ClientLifecycle:
         removed = 0
         for client, disconnected_at in lost:
             if client.disconnected_at == disconnected_at and not client.closed:
-                self._clients.remove(client, "closed")
+                self._remove(client, "closed", _RETURN_TIMEOUT)
                 removed += 1
         self.lost[cause] += removed
         if removed:
@@ -214,6 +232,26 @@ class ClientLifecycle:
         while self._unregistering:
             await asyncio.wait(self._unregistering.values())
 
+    def _remove(self, client: Client, cause: str, delay: float = 0.0) -> None:
+        """Remove a client, and its lite subscriptions at the brokers if it is not back after `delay` seconds.
+
+        Those of a client that Gantry has asked to reconnect stay: the same client needs them at another replica.
+        """
+        registration = client.registration
+        self._clients.remove(client, cause)
+        if registration is not None and registration.client_type in LITE_CONSUMERS:
+            spawn_quietly(self._remove_lite_subscriptions(client, registration.group, delay))
+
+    async def _remove_lite_subscriptions(self, client: Client, group: str, delay: float) -> None:
+        unregistering = self._unregistering.get(client)
+        if unregistering is not None:
+            await asyncio.wait((unregistering,))
+        await asyncio.sleep(delay)
+        try:
+            await lite_departure.remove_subscriptions(self._core, client, group)
+        except RemotingError as error:
+            _log.debug("the lite subscriptions of %s stay: %s", client.client_id, error)
+
     async def _leave(self, client: Client, registration: Registration) -> None:
         await self._turns.next()
         await self._unregister(client, registration, None)
@@ -225,6 +263,11 @@ class ClientLifecycle:
             task = spawn_quietly(self._leave(client, registration))
             self._unregistering[client] = task
             task.add_done_callback(lambda _: self._unregistering.pop(client, None))
+
+
+def _group_of(settings: Settings | None, group: Resource) -> Resource:
+    """Return a consumer's group: that of its settings, or else of its heartbeat."""
+    return group if settings is None or not settings.subscription.group.name else settings.subscription.group
 
 
 _HEARTBEAT_OK = HeartbeatResponse(status=OK)

@@ -50,10 +50,6 @@ _MAX_SETTINGS_BYTES = 256 * 2**10
 _MAX_TOPICS = 1_000
 # Settings of all clients of one connection. Official clients, which have a connection each, send less than a KiB.
 MAX_CONNECTION_SETTINGS_BYTES = 4 * _MAX_SETTINGS_BYTES
-# Lite topics that a client may subscribe to: the brokers' default, for a group without a quota of its own, and the
-# value for a group whose quota is unlimited (-1).
-_DEFAULT_LITE_QUOTA = 2_000
-_UNLIMITED_LITE_QUOTA = 2**31 - 1
 # Delays of a customized backoff that replaces an exponential one.
 _MAX_DELAYS = 32
 
@@ -150,11 +146,8 @@ def effective_settings(settings: Settings, group: GroupConfig | None, options: G
     subscription.receive_batch_size = options.receive_batch
     subscription.long_polling_timeout.CopyFrom(_duration(int(options.max_polling * 1000)))
     if settings.client_type in LITE_CONSUMERS:
-        quota = _DEFAULT_LITE_QUOTA if group.lite_subscription_quota is None else group.lite_subscription_quota
         # Always set: clients read a missing quota as 0, and every subscription fails.
-        subscription.lite_subscription_quota = (
-            min(quota, _UNLIMITED_LITE_QUOTA) if quota >= 0 else _UNLIMITED_LITE_QUOTA
-        )
+        subscription.lite_subscription_quota = group.max_lite_subscriptions
         subscription.max_lite_topic_size = options.lite_topic_size
     return effective
 

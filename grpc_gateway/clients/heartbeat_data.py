@@ -45,13 +45,16 @@ def producer_heartbeat(client_id: str, groups: Iterable[str]) -> bytes:
 
 def subscription_data(client: Client) -> list[dict[str, Any]]:
     """Return the SubscriptionData of each topic, from the client's settings or else from its receives."""
-    if client.settings is not None:
-        entries = client.settings.subscription.subscriptions
-        filters: Mapping[str, FilterExpression] = {entry.topic.name: entry.expression for entry in entries}
-    else:
-        filters = client.subscriptions
+    filters = subscriptions(client)
     # Brokers keep the newest version of a group's subscription to a topic.
     return [_subscription(topic, filters[topic], client.revised_at) for topic in sorted(filters)]
+
+
+def subscriptions(client: Client) -> Mapping[str, FilterExpression]:
+    """Return the filter of each topic that a consumer receives from."""
+    if client.settings is None:
+        return client.subscriptions
+    return {entry.topic.name: entry.expression for entry in client.settings.subscription.subscriptions}
 
 
 def _subscription(topic: str, expression: FilterExpression, version: int) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 
+from grpc_gateway.clients import lite_groups
 from grpc_gateway.clients.client import Client
 from grpc_gateway.clients.client_lifecycle import ClientLifecycle
 from grpc_gateway.clients.client_settings import (
@@ -126,6 +127,7 @@ class Telemetry:
             check_settings(settings)
             self._check_size(rpc, settings)
             self._authorize(rpc, settings)
+            config = await self._checked_group(settings)
         except Refused as error:
             self._observe("Telemetry", rpc, None, error.code, started)
             self._reject_settings(client, stream, settings, error)
@@ -139,7 +141,6 @@ class Telemetry:
             client.revise()
         client.client_type = client_type_of(settings)
         client.attach(stream)
-        config = None if client.client_type in PRODUCERS else await self._group_config(client)
         self._send_settings(client, stream, config)
         self._client_lifecycle.settings_changed(client)
         self._observe("Telemetry", rpc, None, Code.OK, started)
@@ -165,17 +166,30 @@ class Telemetry:
 
     def _reject_settings(self, client: Client, stream: TelemetryStream, settings: Settings, error: Refused) -> None:
         # A client with valid settings keeps using them.
+        answer = TelemetryCommand(status=status_from_error(error))
         if client.settings is not None or settings.user_agent.language in _REJECTED_ON_STREAM:
-            stream.write(TelemetryCommand(status=status_from_error(error)))
+            stream.write(answer)
         else:
-            stream.fail(error.code, str(error))
+            if client.name_mapping is not None:
+                client.name_mapping.map_response(answer)
+            stream.fail(error.code, answer.status.message)
 
     # Settings to the client.
 
-    async def _group_config(self, client: Client) -> GroupConfig | None:
-        """Return the configuration of the client's group; None on a time-out, after which it is sent when loaded."""
-        assert client.settings is not None
-        group = client.settings.subscription.group.name
+    async def _checked_group(self, settings: Settings) -> GroupConfig | None:
+        """Return the configuration of the group in a consumer's settings; None for a producer, and on a time-out.
+
+        Raises Refused if the client may not be a member of the group.
+        """
+        if client_type_of(settings) in PRODUCERS:
+            return None
+        config = await self._group_config(settings.subscription.group.name)
+        if config is not None:
+            _check_member(settings, config)
+        return config
+
+    async def _group_config(self, group: str) -> GroupConfig | None:
+        """Return a group's configuration; None on a time-out, after which members get it when it is loaded."""
         cached = self._core.cached_group(group)
         if cached is not None:
             return cached
@@ -191,10 +205,16 @@ class Telemetry:
             self.group_changed(loading.result())
 
     def group_changed(self, config: GroupConfig) -> None:
-        """Send the members of a group their settings with its new configuration."""
+        """Send the members of a group their settings with its new configuration, or the error that they have now."""
         for client in self._clients:
             settings, stream = client.settings, client.stream
-            if settings is not None and stream is not None and settings.subscription.group.name == config.name:
+            if settings is None or stream is None or settings.subscription.group.name != config.name:
+                continue
+            try:
+                _check_member(settings, config)
+            except Refused as error:
+                self._reject_settings(client, stream, settings, error)
+            else:
                 self._send_settings(client, stream, config)
 
     def _send_settings(self, client: Client, stream: TelemetryStream, config: GroupConfig | None) -> None:
@@ -210,6 +230,12 @@ class Telemetry:
             if client.language.upper() in _RECONNECTING:
                 stream.write(_RECONNECT)
             stream.end()
+
+
+def _check_member(settings: Settings, group: GroupConfig) -> None:
+    """Check that a consumer with these settings may be a member of its group. Raises Refused."""
+    topics = [entry.topic.name for entry in settings.subscription.subscriptions]
+    lite_groups.check_consumer(settings.client_type, topics, group)
 
 
 _RECONNECT = TelemetryCommand(status=OK, reconnect_endpoints_command=ReconnectEndpointsCommand(nonce="drain"))

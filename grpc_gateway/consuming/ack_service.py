@@ -1,6 +1,7 @@
 """AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue: settlement of deliveries.
 
-A consumer gives up only on the status INVALID_RECEIPT_HANDLE, and retries forever on any other error.
+A consumer repeats an acknowledgement or a change until its status is OK or INVALID_RECEIPT_HANDLE, and a dead letter
+until it is OK (ProcessQueueImpl of the Java client), so a dead letter is stored even after its delivery has expired.
 """
 
 import asyncio
@@ -228,13 +229,17 @@ class AckService:
     async def forward_to_dead_letter_queue(
         self, rpc: Rpc, request: ForwardMessageToDeadLetterQueueRequest
     ) -> ForwardMessageToDeadLetterQueueResponse:
-        """Put a message in the group's dead letter queue, then acknowledge its delivery. Raises Refused."""
+        """Put a message in the group's dead letter queue, then acknowledge its delivery. Raises Refused.
+
+        The delivery may have expired: the official proxy (ConsumerProcessor.forwardMessageToDeadLetterQueue) checks
+        only that the handle contains the commit log offset, by which the broker finds the message.
+        """
         topic, group = validation.topic(request.topic), validation.group(request.group)
         lite_topic = self._lite_topic(request)
         handle = ReceiptHandle.parse(request.receipt_handle)
         if handle.commit_log_offset < 0:
             raise Refused(Code.INVALID_RECEIPT_HANDLE, "receipt_handle does not contain the commit log offset")
-        used = await self._claim_newest(group, handle)
+        used = await self._claim(group, handle)
         status: Status | None = None
         try:
             command = settlement_commands.dead_letter(group, topic, used, request.message_id)
@@ -262,9 +267,13 @@ class AckService:
         handle = ReceiptHandle.parse(entry.receipt_handle)
         return _Acknowledgement(self._lite_topic(entry), handle, await self._claim_newest(group, handle))
 
+    async def _claim(self, group: str, handle: ReceiptHandle) -> ReceiptHandle:
+        """Return the newest handle of a delivery, which may have expired, and suspend its renewal."""
+        return await self._renewal.claim(group, handle) if handle.renewal_id else handle
+
     async def _claim_newest(self, group: str, handle: ReceiptHandle) -> ReceiptHandle:
         """Return the newest handle of a delivery, and suspend its renewal. Raises Refused if the handle has expired."""
-        newest = await self._renewal.claim(group, handle) if handle.renewal_id else handle
+        newest = await self._claim(group, handle)
         if self._clocks.has_passed(newest.broker_name, newest.visible_at):
             if handle.renewal_id:
                 self._renewal.unclaim(group, handle)
@@ -292,7 +301,7 @@ class AckService:
             self._renewal.unclaim(group, handle)
 
 
-# Codes after which a consumer does not retry.
+# Codes after which the delivery is not renewed: it is settled, or no settlement of it can succeed.
 _FINAL_CODES: Final = (Code.OK, Code.INVALID_RECEIPT_HANDLE)
 
 

@@ -6,18 +6,18 @@ Brokers since 5.5 store them by client id (RIP-83), so a receive names only the 
 import asyncio
 from typing import Any
 
-import orjson
-
 from grpc_gateway import validation
+from grpc_gateway.clients import lite_groups
 from grpc_gateway.clients.client import Client
 from grpc_gateway.clients.client_settings import LITE_CONSUMERS
 from grpc_gateway.clients.rpc import Rpc
 from grpc_gateway.core import Core
 from grpc_gateway.gateway_options import GatewayOptions
 from grpc_gateway.response_status import OK, Refused, status_from_error, status_from_reply
-from protos.apache.rocketmq.v2.definition_pb2 import Code, LiteSubscriptionAction, OffsetOption, Status
+from protos.apache.rocketmq.v2.definition_pb2 import Code, LiteSubscriptionAction, Status
 from protos.apache.rocketmq.v2.service_pb2 import SyncLiteSubscriptionRequest, SyncLiteSubscriptionResponse
 from remoting import command as commands
+from remoting import lite_subscription
 from remoting.codes import RequestCode
 from remoting.errors import RemotingError
 from remoting.properties import MessageType
@@ -51,11 +51,22 @@ class LiteSubscriptionService:
         if request.action in _ADD_ACTIONS:
             for name in request.lite_topic_set:
                 validation.lite_topic(name, self._options)
+        config = self._core.cached_group(group) or await self._core.group(group)
+        lite_groups.check_parent_topic(topic, config)
+        lite_groups.check_quota(len(set(request.lite_topic_set)), config)
         route = self._core.cached_route(topic) or await self._core.route(topic)
         brokers = route.readable()
         if not brokers:
             raise Refused(Code.FORBIDDEN, "no readable queue")
-        body = orjson.dumps({"subscriptionSet": [_subscription(rpc.client.client_id, topic, group, request)]})
+        body = lite_subscription.encode(
+            LiteSubscriptionAction.Name(request.action),
+            rpc.client.client_id,
+            group,
+            topic,
+            request.lite_topic_set,
+            request.version,
+            _offset_option(request),
+        )
         statuses = await asyncio.gather(*(self._send(rpc, broker, body) for broker in brokers))
         # The consumer gets no messages from a broker without its subscription.
         return SyncLiteSubscriptionResponse(status=next((status for status in statuses if status.code != Code.OK), OK))
@@ -68,23 +79,10 @@ class LiteSubscriptionService:
             return status_from_error(error)
 
 
-def _subscription(client_id: str, topic: str, group: str, request: SyncLiteSubscriptionRequest) -> dict[str, Any]:
-    """Return the LiteSubscriptionDTO of a request."""
-    subscription: dict[str, Any] = {
-        "action": LiteSubscriptionAction.Name(request.action),
-        "clientId": client_id,
-        "group": group,
-        "topic": topic,
-        "liteTopicSet": list(request.lite_topic_set),
-        "version": request.version,
-    }
-    if request.action == LiteSubscriptionAction.PARTIAL_ADD and request.HasField("offset_option"):
-        offset = _offset_option(request.offset_option)
-        if offset is not None:
-            subscription["offsetOption"] = offset
-    return subscription
-
-
-def _offset_option(option: OffsetOption) -> dict[str, Any] | None:
+def _offset_option(request: SyncLiteSubscriptionRequest) -> dict[str, Any] | None:
+    """Return the brokers' OffsetOption, which only a partial add has."""
+    option = request.offset_option
     name = option.WhichOneof("offset_type")
-    return None if name is None else {"type": _OFFSET_TYPES[name], "value": getattr(option, name)}
+    if request.action != LiteSubscriptionAction.PARTIAL_ADD or name is None:
+        return None
+    return {"type": _OFFSET_TYPES[name], "value": getattr(option, name)}

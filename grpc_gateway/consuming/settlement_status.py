@@ -1,7 +1,7 @@
 """Statuses of settlements (acknowledgement, change of the invisible duration, dead letter).
 
-Consumers retry a failed settlement forever unless its status is INVALID_RECEIPT_HANDLE, so that is the status of every
-error that a retry does not change.
+Consumers retry a failed acknowledgement or change forever unless its status is INVALID_RECEIPT_HANDLE, so that is the
+status of every error that a retry does not change. They retry a dead letter after any error.
 """
 
 from typing import Final

@@ -39,13 +39,14 @@ class RoundRobin:
         return chosen
 
 
-def queue_of_message_group(route: TopicRoute, message_group: str) -> Queue:
-    """Return the queue of a message group. The official proxy selects the same, so both can serve one topic.
+def queue_of_sharding_key(route: TopicRoute, sharding_key: str) -> Queue:
+    """Return the queue of a message group or lite topic. The official proxy selects the same: both can serve one topic.
 
-    Raises Refused.
+    It uses the lite topic of a message without a message group (SendMessageActivity.SendMessageQueueSelector), and all
+    messages of a lite topic are in one queue. Raises Refused.
     """
     queues = _writable(route)
-    return queues[consistent_hash(message_group, len(queues))]
+    return queues[consistent_hash(sharding_key, len(queues))]
 
 
 def _writable(route: TopicRoute) -> tuple[Queue, ...]:

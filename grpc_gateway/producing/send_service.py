@@ -91,7 +91,7 @@ class SendService:
         if message.delivery_timestamp is None:
             rpc.topic, rpc.bytes_in = topic, len(message.body)
             rpc.key = (message.keys[0] if message.keys else "") or message.message_group or None
-        broker, reply = await self._store(rpc, route, message.message_group, command)
+        broker, reply = await self._store(rpc, route, message.message_group or message.lite_topic, command)
         rpc.messages = 1
         if reply.code == _SUCCESS:
             return _STATUS_OK + _ENTRIES.message(_ENTRY_OK + _encode_result(message, kind, broker, reply))
@@ -150,38 +150,39 @@ class SendService:
     async def _store_all(
         self, rpc: Rpc, route: TopicRoute, prepared: list[tuple[SentMessage, RemotingCommand, MessageType]]
     ) -> list[SendResultEntry]:
-        """Store messages concurrently, but those of one message group one after the other."""
+        """Store messages concurrently, but those of one message group or lite topic one after the other."""
         entries = [SendResultEntry() for _ in prepared]
 
         async def store_in_order(indexes: list[int]) -> None:
             for index in indexes:
                 message, command, kind = prepared[index]
+                key = message.message_group or message.lite_topic
                 try:
-                    broker, reply = await self._store(rpc, route, message.message_group, command)
+                    broker, reply = await self._store(rpc, route, key, command)
                     entries[index] = _entry(message, kind, broker, reply)
                 except (Refused, RemotingError) as error:
                     entries[index] = SendResultEntry(status=status_from_error(error))
 
-        # By message group; a message without a group is a sequence of its own.
+        # By message group or lite topic; a message without either is a sequence of its own.
         sequences: defaultdict[object, list[int]] = defaultdict(list)
         for index, (message, _, _) in enumerate(prepared):
-            sequences[message.message_group or index].append(index)
+            sequences[message.message_group or message.lite_topic or index].append(index)
         await asyncio.gather(*map(store_in_order, sequences.values()))
         return entries
 
     async def _store(
-        self, rpc: Rpc, route: TopicRoute, message_group: str, command: RemotingCommand
+        self, rpc: Rpc, route: TopicRoute, sharding_key: str, command: RemotingCommand
     ) -> tuple[str, RemotingCommand]:
         """Store one message, and return the broker with its reply.
 
-        Avoid brokers that do not answer, and try another one if one is unreachable, unless a message group determines
-        the queue.
+        sharding_key: message group, or else lite topic; it determines the queue. Without one, brokers that do not
+        answer are avoided, and another one is tried if one is unreachable.
         """
-        if message_group:
-            broker, queue_id = queue_selection.queue_of_message_group(route, message_group)
+        if sharding_key:
+            broker, queue_id = queue_selection.queue_of_sharding_key(route, sharding_key)
             if broker in self._core.unresponsive_brokers():
                 # At once, so that the answer comes before the client's deadline.
-                text = f"the broker {broker} does not answer, and has the queue of the message group"
+                text = f"the broker {broker} does not answer, and has the queue of the message group or lite topic"
                 raise Refused(Code.HA_NOT_AVAILABLE, text)
             future = self._dispatch(rpc, command, broker, queue_id)
             return broker, await rpc.wait_for(future, broker, queue_id)

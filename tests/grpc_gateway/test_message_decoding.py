@@ -96,6 +96,15 @@ def test_properties_that_the_official_proxy_does_not_hide_are_user_properties() 
     assert dict(message.user_properties) == {"colour": "blue"} | shown
 
 
+@pytest.mark.parametrize("delay", [{"TIMER_DELAY_SEC": "5"}, {"TIMER_DELAY_MS": "5000"}])
+def test_message_delayed_by_a_duration_has_the_delivery_timestamp_of_its_broker(delay: dict[str, str]) -> None:
+    message = decode(extra={**delay, "TIMER_OUT_MS": "1700000005000"})
+    assert message.system_properties.delivery_timestamp == Timestamp(seconds=1_700_000_005)
+    assert message.system_properties.message_type == MessageType.DELAY
+    named = decode(extra={"TIMER_DELIVER_MS": "1700000006000", "TIMER_OUT_MS": "1700000005000"})
+    assert named.system_properties.delivery_timestamp == Timestamp(seconds=1_700_000_006)
+
+
 @pytest.mark.parametrize("named", ["", " "])
 def test_born_host_is_the_address_of_the_producer_if_it_names_none(named: str) -> None:
     assert decode(extra={"__BORNHOST": named}).system_properties.born_host == "192.0.2.7"

@@ -142,6 +142,12 @@ async def test_assignments_of_an_orderly_group_are_single_queues() -> None:
     assert [assignment.message_queue.id for assignment in await query_assignment(core)] == [0, 1]
 
 
+async def test_assignments_of_an_orderly_lite_group_are_brokers() -> None:
+    group = GroupConfig("g", orderly=True, lite_bind_topic="orders")
+    core = FakeCore(routes={"orders": route("orders", "broker-a", "broker-b", read=2)}, groups={"g": group})
+    assert [assignment.message_queue.id for assignment in await query_assignment(core)] == [-1, -1]
+
+
 async def test_assignment_of_a_topic_without_readable_queues_is_forbidden() -> None:
     with pytest.raises(Refused) as refused:
         await query_assignment(FakeCore(routes={"orders": route(perm=2)}))

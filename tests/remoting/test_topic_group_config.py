@@ -39,14 +39,15 @@ def test_group_config_with_all_fields() -> None:
             "consumeMessageOrderly": True,
             "retryMaxTimes": 3,
             "consumeEnable": False,
-            "attributes": {"lite.sub.client.quota": "9"},
+            "attributes": {"lite.sub.client.quota": "9", "lite.bind.topic": "rooms"},
             "groupRetryPolicy": {
                 "type": "EXPONENTIAL",
                 "exponentialRetryPolicy": {"initial": 1000, "max": 60000, "multiplier": 3},
             },
         }
     )
-    assert GroupConfig.parse(body) == GroupConfig("g", True, 3, ExponentialBackoff(1000, 60000, 3.0), False, 9)
+    backoff = ExponentialBackoff(1000, 60000, 3.0)
+    assert GroupConfig.parse(body) == GroupConfig("g", True, 3, backoff, False, 9, "rooms")
 
 
 def test_group_config_with_customized_retry_delays() -> None:

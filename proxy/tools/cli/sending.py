@@ -168,9 +168,9 @@ class _Producer:
 def _queues(route: TopicRoute, message_group: str | None) -> tuple[tuple[str, int], ...]:
     """Return the queues to use in turn: that of the message group, the same as for a gRPC producer, or all."""
     if message_group is not None:
-        from grpc_gateway.producing.queue_selection import queue_of_message_group
+        from grpc_gateway.producing.queue_selection import queue_of_sharding_key
 
-        return (queue_of_message_group(route, message_group),)
+        return (queue_of_sharding_key(route, message_group),)
     # A random start: commands that send one message each use different queues.
     turn = random.randrange(len(route.writable))  # noqa: S311  # chooses a queue
     return (*route.writable[turn:], *route.writable[:turn])

@@ -74,7 +74,6 @@ async def test_expired_handle_is_rejected(consumer: Consumer) -> None:
     await asyncio.sleep(4)
     assert codes(await consumer.ack(message)) == [Code.INVALID_RECEIPT_HANDLE] * 2
     assert (await consumer.change(message, 10)).status.code == Code.INVALID_RECEIPT_HANDLE
-    assert (await consumer.forward(message)).status.code == Code.INVALID_RECEIPT_HANDLE
     [redelivered] = await consumer.receive_all(1)
     assert redelivered.body == b"0"
     assert redelivered.system_properties.delivery_attempt == 2
@@ -119,6 +118,14 @@ async def test_forwarded_message_is_in_the_dead_letter_queue(cluster: Cluster, c
     assert (await consumer.forward(message)).status.code == Code.OK
     assert await _dead_letters(cluster, consumer.group.name) == [b"0"]
     assert await consumer.receive(wait=9) == []
+
+
+async def test_message_of_an_expired_handle_is_forwarded(cluster: Cluster, consumer: Consumer) -> None:
+    await consumer.send(b"0")
+    [message] = await consumer.receive_all(1, invisible=2)
+    await asyncio.sleep(4)
+    assert (await consumer.forward(message)).status.code == Code.OK
+    assert await _dead_letters(cluster, consumer.group.name) == [b"0"]
 
 
 async def test_message_without_attempts_left_is_in_the_dead_letter_queue(cluster: Cluster, service: Service) -> None:

@@ -1,8 +1,11 @@
 """Lite topics (RIP-83), which brokers have since 5.5, through the port of a replica."""
 
+import asyncio
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
+import grpc
 import pytest
 
 from protos.apache.rocketmq.v2 import definition_pb2 as d
@@ -14,10 +17,12 @@ from tests.cluster.client import BROKER, Client, create_topic
 from tests.cluster.coverage import covers
 from tests.cluster.grpc.consumer import Consumer, bodies, codes
 from tests.cluster.grpc.replica import Product, Service, create_group
-from tests.cluster.grpc.telemetry import Telemetry
-from tests.cluster.servers import Cluster, Gantry, started
+from tests.cluster.grpc.telemetry import Telemetry, settings
+from tests.cluster.servers import TIMEOUT, Cluster, Gantry, started
 
 VERSION = "5.5.0"
+# RequestCode of the official tools, which Gantry does not serve.
+_GET_LITE_CLIENT_INFO = 200077
 OPTIONS = (
     *("--version", VERSION, "--quick", "--fast-timers"),
     *("--broker-set", "enableLmq=true"),
@@ -98,6 +103,102 @@ async def test_exclusive_subscription_ends_that_of_another_client(lite: Cluster,
         assert (await telemetry.wait("notify_unsubscribe_lite_command")).lite_topic == "one"
         await first.send_one(b"0", lite_topic="one", message_type=d.LITE)
         assert bodies(await second.receive_all(1, wait=5)) == [b"0"]
+
+
+@covers("SendMessage")
+async def test_messages_of_a_lite_topic_are_in_one_queue(lite: Cluster, lite_service: Service) -> None:
+    async with await _consumer(lite, lite_service) as consumer:
+        sent = [await consumer.send_one(b"0", lite_topic="one", message_type=d.LITE) for _ in range(4)]
+        assert [entry.offset for entry in sent] == [0, 1, 2, 3]
+
+
+async def _rejection(consumer: Consumer, client_type: d.ClientType) -> str:
+    """Return the text with which a telemetry stream ends after the consumer's settings."""
+    call = consumer.stub.Telemetry(metadata=consumer.metadata)
+    await call.write(pb.TelemetryCommand(settings=settings(consumer, client_type)))
+    assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+    return str(await call.details())
+
+
+@covers("Heartbeat", "SyncLiteSubscription")
+async def test_lite_groups_have_lite_consumers_of_their_topic(lite: Cluster, lite_service: Service) -> None:
+    async with await _consumer(lite, lite_service) as consumer:
+        parent, group = consumer.topic.name, consumer.group.name
+        assert "lite group must use LITE mode" in await _rejection(consumer, d.PUSH_CONSUMER)
+        request = pb.HeartbeatRequest(group=consumer.group, client_type=d.PUSH_CONSUMER)
+        assert (await consumer.call("Heartbeat", request)).status.code == Code.ILLEGAL_CONSUMER_GROUP
+        consumer.topic.name = await create_topic(lite.broker, "lite", kind="LITE")
+        assert f"is expected to bind topic {parent}" in await _rejection(consumer, d.LITE_PUSH_CONSUMER)
+        assert await _subscribe(consumer, "one") == Code.ILLEGAL_TOPIC
+        consumer.topic.name, consumer.group.name = parent, await create_group(lite)
+        assert "regular group cannot use LITE mode" in await _rejection(consumer, d.LITE_PUSH_CONSUMER)
+        assert await _subscribe(consumer, "one") == Code.ILLEGAL_TOPIC
+        consumer.group.name = group
+        assert await _subscribe(consumer, "one") == Code.OK
+
+
+@covers("SyncLiteSubscription")
+async def test_quota_of_a_group_limits_the_lite_topics_of_a_request(lite: Cluster, lite_service: Service) -> None:
+    async with await _consumer(lite, lite_service, **{"+lite.sub.client.quota": "2"}) as consumer:
+        names = [f"n{number}" for number in range(303)]
+        assert await _subscribe(consumer, *names[:302]) == Code.OK
+        assert await _subscribe(consumer, *names) == Code.LITE_SUBSCRIPTION_QUOTA_EXCEEDED
+
+
+async def _join(consumer: Consumer) -> None:
+    request = pb.HeartbeatRequest(group=consumer.group, client_type=d.LITE_PUSH_CONSUMER)
+    assert (await consumer.call("Heartbeat", request)).status.code == Code.OK
+    assert await _subscribe(consumer, "one") == Code.OK
+
+
+async def _subscribed(lite: Cluster, consumer: Consumer) -> set[str]:
+    """Return the lite topics that the broker has for a consumer."""
+    client_id = dict(consumer.metadata)["x-mq-client-id"]
+    fields = {"parentTopic": consumer.topic.name, "group": consumer.group.name, "clientId": client_id, "maxCount": 100}
+    async with Client(lite.broker) as client:
+        reply = await client.ask(_GET_LITE_CLIENT_INFO, fields)
+    stored = json.loads(reply.body or b"{}").get("liteTopicSet") or ()
+    # As %LMQ%$parent$name.
+    return {name.rsplit("$", 1)[1] for name in stored}
+
+
+async def _wait_for_removal(lite: Cluster, consumer: Consumer) -> None:
+    async with asyncio.timeout(TIMEOUT):
+        while await _subscribed(lite, consumer):
+            await asyncio.sleep(0.1)
+
+
+@covers("NotifyClientTermination", "SyncLiteSubscription")
+async def test_lite_consumers_that_leave_have_no_subscriptions_left(lite: Cluster, lite_service: Service) -> None:
+    async with await _consumer(lite, lite_service) as lost, Telemetry(lost, d.LITE_PUSH_CONSUMER):
+        terminated = Consumer(lost.address, lost.group.name, lost.topic.name)
+        async with terminated, Telemetry(terminated, d.LITE_PUSH_CONSUMER):
+            for consumer in (lost, terminated):
+                await _join(consumer)
+                assert await _subscribed(lite, consumer) == {"one"}
+            request = pb.NotifyClientTerminationRequest(group=terminated.group)
+            assert (await terminated.call("NotifyClientTermination", request)).status.code == Code.OK
+            await _wait_for_removal(lite, terminated)
+        assert await _subscribed(lite, lost) == {"one"}
+    await _wait_for_removal(lite, lost)
+
+
+@covers("SyncLiteSubscription")
+async def test_lite_consumer_that_moves_to_another_replica_keeps_its_subscriptions(
+    lite: Cluster, lite_service: Service, tmp_path: Path
+) -> None:
+    another = Product(tmp_path, lite_service.product.transport)
+    with Gantry(tmp_path, lite.namesrv, another.config) as gantry:
+        async with await _consumer(lite, lite_service) as former:
+            client_id = dict(former.metadata)["x-mq-client-id"]
+            async with Consumer(gantry.address, former.group.name, former.topic.name, client_id) as present:
+                async with former, Telemetry(former, d.LITE_PUSH_CONSUMER):
+                    await _join(former)
+                async with Telemetry(present, d.LITE_PUSH_CONSUMER):
+                    await _join(present)
+                    # The first replica takes the client for lost by now.
+                    await asyncio.sleep(5)
+                    assert await _subscribed(lite, present) == {"one"}
 
 
 def _subscription(client: Client, topic: str, group: str, *names: str) -> bytes:

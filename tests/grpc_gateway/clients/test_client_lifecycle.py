@@ -6,6 +6,7 @@ import pytest
 
 from grpc_gateway.clients import client_lifecycle
 from grpc_gateway.clients.client import Client
+from grpc_gateway.clients.client_settings import LITE_CONSUMERS
 from grpc_gateway.clients.rpc import Rpc
 from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import ClientType, Code, FilterExpression, FilterType, Resource
@@ -19,6 +20,7 @@ from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import Overloaded
+from remoting.topic_group_config import GroupConfig
 from tests.grpc_gateway.client_harness import ClientHarness
 from tests.grpc_gateway.fakes import PEER, FakeConnection, FakeContext, FakeCore
 from tests.grpc_gateway.messages import consumer_settings, producer_settings, receipt_handle
@@ -37,6 +39,7 @@ def push_heartbeat(group: str = "g", kind: ClientType = ClientType.PUSH_CONSUMER
     return HeartbeatRequest(group=Resource(name=group), client_type=kind)
 
 
+LITE_GROUP = GroupConfig("g", lite_bind_topic="orders")
 PRODUCER_HEARTBEAT = HeartbeatRequest(client_type=ClientType.PRODUCER)
 
 
@@ -133,7 +136,7 @@ async def test_filters_are_converted_to_subscription_data(
     ],
 )
 async def test_consumer_type_determines_the_consume_type(kind: ClientType, expected: str) -> None:
-    harness = ClientHarness()
+    harness = ClientHarness(FakeCore(groups={"g": LITE_GROUP} if kind in LITE_CONSUMERS else {}))
     await harness.open_session(consumer_settings(kind=kind))
     assert (await harness.heartbeat(push_heartbeat(kind=kind))).status.code == Code.OK
     assert consumer_data(harness)["consumeType"] == expected

@@ -24,6 +24,8 @@ from tests.proxy.fakes import settle
 
 pytestmark = pytest.mark.anyio
 
+LITE_GROUP = GroupConfig("g", lite_bind_topic="orders")
+
 
 def settings_command(settings: Settings) -> TelemetryCommand:
     return TelemetryCommand(settings=settings)
@@ -152,6 +154,65 @@ async def test_invalid_first_settings_end_the_stream_with_an_error(language: Lan
     assert "ILLEGAL_TOPIC" in text
     assert "no such topic" in text
     assert harness.observed == [("Telemetry", Code.ILLEGAL_TOPIC)]
+
+
+@pytest.mark.parametrize(
+    ("group", "settings", "text"),
+    [
+        (
+            GroupConfig("g"),
+            consumer_settings(kind=ClientType.LITE_PUSH_CONSUMER),
+            "ILLEGAL_CONSUMER_GROUP: regular group cannot use LITE mode: g",
+        ),
+        (LITE_GROUP, consumer_settings(), "ILLEGAL_CONSUMER_GROUP: lite group must use LITE mode: g"),
+        (
+            LITE_GROUP,
+            consumer_settings(topics=("orders", "others"), kind=ClientType.LITE_PUSH_CONSUMER),
+            "ILLEGAL_TOPIC: lite group g is expected to bind topic orders, but actual is others",
+        ),
+    ],
+)
+async def test_settings_end_the_stream_unless_group_and_client_are_both_lite(
+    group: GroupConfig, settings: Settings, text: str
+) -> None:
+    harness = ClientHarness(FakeCore(groups={"g": group}))
+    session = await harness.open_session(settings)
+    assert session.context.aborted == (grpc.StatusCode.INVALID_ARGUMENT, text)
+    assert harness.client().settings is None
+    assert harness.command_codes == []
+
+
+@pytest.mark.parametrize("group", [LITE_GROUP, GroupConfig("g", assumed=True)])
+async def test_settings_of_a_lite_consumer_are_accepted_in_its_group(group: GroupConfig) -> None:
+    harness = ClientHarness(FakeCore(groups={"g": group}))
+    session = await harness.open_session()
+    session.send(settings_command(consumer_settings(kind=ClientType.LITE_PUSH_CONSUMER)))
+    assert (await session.read_command()).status.code == Code.OK
+
+
+async def test_member_gets_a_status_when_its_group_becomes_lite() -> None:
+    harness = ClientHarness()
+    member = await harness.open_session(consumer_settings())
+    harness.telemetry.group_changed(LITE_GROUP)
+    answer = await member.read_command()
+    assert (answer.status.code, answer.WhichOneof("command")) == (Code.ILLEGAL_CONSUMER_GROUP, None)
+
+
+class _Namespace:
+    """A namespace without names in requests, and with shorter texts."""
+
+    def map_request(self, message: Any) -> None: ...
+
+    def map_response(self, message: TelemetryCommand) -> None:
+        message.status.message = message.status.message.removeprefix("regular ")
+
+
+async def test_error_that_ends_a_stream_has_the_names_of_the_client() -> None:
+    harness = ClientHarness()
+    harness.client().name_mapping = _Namespace()
+    session = await harness.open_session(consumer_settings(kind=ClientType.LITE_PUSH_CONSUMER))
+    assert session.context.aborted is not None
+    assert session.context.aborted[1] == "ILLEGAL_CONSUMER_GROUP: group cannot use LITE mode: g"
 
 
 @pytest.mark.parametrize("language", [Language.NODE_JS, Language.DOT_NET])

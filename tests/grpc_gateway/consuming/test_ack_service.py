@@ -158,10 +158,9 @@ async def test_settlement_that_the_core_rejects_has_its_status(monkeypatch: pyte
 async def test_invalid_or_expired_handle_is_rejected_without_a_request(handle: "ReceiptHandle | str") -> None:
     harness = AckHarness()
     assert await harness.ack(handle) == [_INVALID_HANDLE, _INVALID_HANDLE]
-    for method in (harness.change, harness.forward_to_dead_letter_queue):
-        with pytest.raises(Refused) as refused:
-            await method(handle)
-        assert refused.value.code == _INVALID_HANDLE
+    with pytest.raises(Refused) as refused:
+        await harness.change(handle)
+    assert refused.value.code == _INVALID_HANDLE
     assert harness.sent == []
 
 
@@ -357,10 +356,29 @@ async def test_dead_letter_of_a_deleted_message_has_an_invalid_handle() -> None:
     assert (await harness.forward_to_dead_letter_queue(receipt_handle())).status.code == _INVALID_HANDLE
 
 
-async def test_dead_letter_needs_a_handle_with_a_commit_log_offset() -> None:
+@pytest.mark.parametrize("handle", ["", "nonsense", receipt_handle(commit_log_offset=-1)])
+async def test_dead_letter_needs_a_handle_with_a_commit_log_offset(handle: "ReceiptHandle | str") -> None:
+    harness = AckHarness()
     with pytest.raises(Refused) as refused:
-        await AckHarness().forward_to_dead_letter_queue(receipt_handle(commit_log_offset=-1))
+        await harness.forward_to_dead_letter_queue(handle)
     assert refused.value.code == _INVALID_HANDLE
+    assert harness.sent == []
+
+
+@pytest.mark.parametrize("order", [False, True])
+async def test_dead_letter_of_an_expired_delivery_is_stored(order: bool) -> None:
+    harness = AckHarness()
+    handle = receipt_handle(age=70, order=order)
+    assert (await harness.forward_to_dead_letter_queue(handle)).status.code == Code.OK
+    assert harness.sent == [_SEND_BACK, _ACK]
+
+
+async def test_dead_letter_of_an_expired_delivery_ends_its_renewal() -> None:
+    harness = AckHarness()
+    handle = receipt_handle(age=70, renewal_id=harness.renewal.new_renewal_id())
+    harness.renewal.add(harness.rpc.client, "group", "orders", handle, 1)
+    assert (await harness.forward_to_dead_letter_queue(handle)).status.code == Code.OK
+    assert len(harness.renewal) == 0
 
 
 async def test_dead_letter_of_a_lite_topic_is_acknowledged_in_that_topic() -> None:

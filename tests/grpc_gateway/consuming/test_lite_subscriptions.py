@@ -1,5 +1,6 @@
 """SyncLiteSubscription."""
 
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -13,14 +14,19 @@ from protos.apache.rocketmq.v2.service_pb2 import SyncLiteSubscriptionRequest
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import RequestTimeout
+from remoting.topic_group_config import GroupConfig
 from tests.grpc_gateway.fakes import FakeCore, make_rpc
 from tests.grpc_gateway.messages import resource, route
 
 pytestmark = pytest.mark.anyio
 
 
+LITE_GROUP = GroupConfig("group", lite_bind_topic="orders")
+
+
 def make_core(answer: Any = None) -> FakeCore:
     return FakeCore(
+        groups={"group": LITE_GROUP},
         routes={"orders": route("orders", "broker-a", "broker-b")},
         answer=lambda command: commands.success() if answer is None else answer(command.fields["bname"]),
     )
@@ -91,6 +97,40 @@ async def test_offset_option_is_sent_with_a_partial_add_only(option: OffsetOptio
 async def test_failure_of_one_broker_is_the_status(answer: Any, code: int) -> None:
     core = make_core(lambda broker: answer if broker == "broker-b" else commands.success())
     assert await sync(core, "a") == code
+
+
+@pytest.mark.parametrize("action", list(LiteSubscriptionAction.values()))
+@pytest.mark.parametrize(("bound", "shown"), [("others", "others"), ("", "null")])
+async def test_parent_topic_is_that_of_the_group(action: LiteSubscriptionAction, bound: str, shown: str) -> None:
+    core = make_core()
+    core.groups["group"] = GroupConfig("group", lite_bind_topic=bound)
+    with pytest.raises(Refused) as refused:
+        await sync(core, "a", action=action)
+    assert refused.value.code == Code.ILLEGAL_TOPIC
+    assert str(refused.value) == f"lite group group is expected to bind topic {shown}, but actual is orders"
+    assert core.handled == []
+    core.groups["group"] = GroupConfig("group", assumed=True)
+    assert await sync(core, "a", action=action) == Code.OK
+
+
+@pytest.mark.parametrize("action", list(LiteSubscriptionAction.values()))
+async def test_names_in_one_request_are_limited_by_the_quota_of_the_group(action: LiteSubscriptionAction) -> None:
+    core = make_core()
+    core.groups["group"] = replace(LITE_GROUP, lite_subscription_quota=2)
+    names = [f"n{number}" for number in range(303)]
+    assert await sync(core, *names[:302], names[0], action=action) == Code.OK
+    core.handled.clear()
+    with pytest.raises(Refused) as refused:
+        await sync(core, *names, action=action)
+    assert refused.value.code == Code.LITE_SUBSCRIPTION_QUOTA_EXCEEDED
+    assert core.handled == []
+
+
+@pytest.mark.parametrize("group", [replace(LITE_GROUP, lite_subscription_quota=-1), replace(LITE_GROUP, assumed=True)])
+async def test_names_are_not_limited_without_a_known_quota(group: GroupConfig) -> None:
+    core = make_core()
+    core.groups["group"] = group
+    assert await sync(core, *(f"n{number}" for number in range(2_301))) == Code.OK
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a%b", "a" * 65])

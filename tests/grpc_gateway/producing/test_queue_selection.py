@@ -50,14 +50,14 @@ def test_route_without_writable_queues_is_forbidden(topic_route: object) -> None
         queue_selection.RoundRobin().next(topic_route)  # type: ignore[arg-type]
     assert refused.value.code == Code.FORBIDDEN
     with pytest.raises(Refused):
-        queue_selection.queue_of_message_group(topic_route, "g")  # type: ignore[arg-type]
+        queue_selection.queue_of_sharding_key(topic_route, "g")  # type: ignore[arg-type]
 
 
 def test_route_without_a_master_is_not_available() -> None:
     topic_route = route()
     (broker,) = topic_route.data["brokerDatas"]
     broker["brokerAddrs"] = {1: "broker-a:10912"}
-    for select in (queue_selection.RoundRobin().next, lambda found: queue_selection.queue_of_message_group(found, "g")):
+    for select in (queue_selection.RoundRobin().next, lambda found: queue_selection.queue_of_sharding_key(found, "g")):
         with pytest.raises(Refused, match="has a master now") as refused:
             select(topic_route)
         assert refused.value.code == Code.HA_NOT_AVAILABLE

@@ -115,6 +115,22 @@ async def test_messages_of_a_group_go_to_one_queue() -> None:
     assert {(fields["n"], fields["e"]) for fields in core.fields} == {("broker-a", "2")}
 
 
+async def test_messages_of_a_lite_topic_go_to_the_queue_of_a_message_group_of_that_name() -> None:
+    core = core_with(a=commands.success(STORED), b=commands.success(STORED))
+    send_service = SendService(core, GatewayOptions())
+    request = [message(number, lite_topic="order-2") for number in range(4)]
+    for each in request:
+        await send_service.send(make_rpc(), SendMessageRequest(messages=[each]))
+    await send_service.send(make_rpc(), SendMessageRequest(messages=request))
+    assert [(fields["n"], fields["e"]) for fields in core.fields] == [("broker-a", "2")] * 8
+
+
+async def test_message_group_of_a_lite_message_determines_its_queue() -> None:
+    core = core_with(a=commands.success(STORED), b=commands.success(STORED))
+    await send(core, message(message_group="order-2", lite_topic="room"))
+    assert (core.fields[0]["n"], core.fields[0]["e"]) == ("broker-a", "2")
+
+
 async def test_messages_without_a_group_go_to_all_queues_in_turn() -> None:
     core = core_with(a=commands.success(STORED), b=commands.success(STORED))
     send_service = SendService(core, GatewayOptions())
@@ -180,11 +196,12 @@ async def test_stored_messages_are_counted_whether_they_are_replicated_in_time_o
     assert rpc.messages == 2
 
 
-async def test_messages_of_one_group_are_sent_one_after_the_other() -> None:
+@pytest.mark.parametrize("field", ["message_group", "lite_topic"])
+async def test_messages_of_one_group_are_sent_one_after_the_other(field: str) -> None:
     core = core_with(a=commands.success(STORED))
     core.pending = []
     send_service = asyncio.ensure_future(
-        send(core, message(1, message_group="g"), message(2, message_group="g"), message(3, message_group="h"))
+        send(core, message(1, **{field: "g"}), message(2, **{field: "g"}), message(3, **{field: "h"}))
     )
     while len(core.handled) < 2:
         await asyncio.sleep(0)
