@@ -1,7 +1,7 @@
 """Requests that name another replica (`?replica=`) are sent there."""
 
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import parse_qsl, urlencode
 
 from proxy.admin.http import problems
 from proxy.admin.http.guard import OPEN, SESSION, Application, Message, Receive, Send
@@ -50,7 +50,8 @@ class ReplicaForwarder:
         }
         headers[CALLER_HEADER] = caller.name.encode("ascii", "replace").decode()
         headers[ROLE_HEADER] = caller.role.name.lower()
-        target = quote(path) + (f"?{query}" if query else "")
+        # Not decoded: an encoded slash is part of a name.
+        target = scope["raw_path"].decode("ascii") + (f"?{query}" if query else "")
         body = (await receive()).get("body", b"")
         try:
             response = await self._peers.send(peer, scope["method"], target, body, BULK_TIMEOUT, headers)

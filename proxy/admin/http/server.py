@@ -19,6 +19,7 @@ from protocol_negotiation.tls_peer import distinguished_name
 from proxy.admin.access import Gatekeeping
 from proxy.admin.http import problems
 from proxy.admin.http.guard import Application, Guard
+from proxy.admin.http.names_in_paths import NamesInPaths
 from proxy.admin.http.replica_forwarder import ReplicaForwarder
 from proxy.operations.peers import Peers
 
@@ -143,7 +144,7 @@ def make(application: Application, peers: Peers, gatekeeping: Gatekeeping, reloa
     Raises TlsError.
     """
     settings = gatekeeping.settings
-    guard = Guard(ReplicaForwarder(application, peers), gatekeeping, _own_names())
+    guard = Guard(ReplicaForwarder(NamesInPaths(application), peers), gatekeeping, _own_names())
     connection = type(
         "Connection", (Connection,), {"max_connections": settings.max_connections, "head_timeout": settings.timeout}
     )

@@ -6,7 +6,10 @@ from typing import Annotated, Any, TypeVar
 from fastapi import Depends, Path, Query, Request, Response
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
+from starlette.routing import Match
+from starlette.types import Scope
 
+from proxy.admin.http.names_in_paths import restored
 from proxy.admin.http.problems import Refused
 from proxy.operations.failures import FailureKind, OperationFailed
 from proxy.operations.operation import MergeableSnapshot, Operation
@@ -49,6 +52,11 @@ class Route(APIRoute):
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         super().__init__(path, endpoint, **{**options, "response_model_exclude_unset": True})
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Return whether the route matches, and the parameters of its path."""
+        match, found = super().matches(scope)
+        return match, {**found, "path_params": restored(found["path_params"])} if "path_params" in found else found
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the handler of requests."""

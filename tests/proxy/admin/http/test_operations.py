@@ -3,11 +3,15 @@
 import asyncio
 import json
 import logging
+import sys
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
+import anyio
 import grpc
 import httpx
 import orjson
@@ -115,6 +119,24 @@ async def test_drain_sends_clients_away_until_resume(own: Stage) -> None:
     await until(lambda: not own.replica.app.grpc.server.connections)
     assert (await own.replica.post("/v1/resume"))["ready"]
     assert (await own.remoting.ask(*route, version=GO_AWAY_VERSION + 1)).code == 0
+
+
+async def test_slash_in_a_name_does_not_end_the_segment_of_a_path(own: Stage) -> None:
+    async with AsyncExitStack() as stack:
+        for client_id in ("ns", "ns/running-info", "ns/pod-1", "100%2F"):
+            client = await stack.enter_async_context(Client(own.replica.address, client_id))
+            client.answers[RequestCode.GET_CONSUMER_RUNNING_INFO] = lambda _: commands.success(body=b"{}")
+            await client.heartbeat({"slashed": [own.topic]})
+        for name in ("ns", "ns%2Frunning-info", "ns%2fpod-1", "100%252F"):
+            assert (await own.replica.get(f"/v1/clients/{name}"))["client_id"] == unquote(name)
+            info = await own.replica.get(f"/v1/clients/{name}/running-info", group="slashed")
+            assert info["client_id"] == unquote(name)
+        command = [sys.executable, "-m", "proxy", "clients", "show", "ns/pod-1", "--admin", own.replica.app.admin.url]
+        shown = await anyio.run_process(list(map(str, command)))
+        assert b"ns/pod-1" in shown.stdout
+    answer = await own.replica.read.get("/v1/clients/ns%2Fnobody")
+    assert (answer.status_code, answer.json()["instance"]) == (404, "/v1/clients/ns/nobody")
+    assert (await own.replica.write.get("/v1%2Fsession")).status_code == 404
 
 
 @pytest.mark.parametrize(
