@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from proxy.core.channel import Channel
+from proxy.core.grpc_channel import GrpcChannel
 from remoting.tasks import isolated
 
 # Every Java client is in this producer group, for messages that the client library itself sends.
@@ -97,6 +98,11 @@ class Member:
     producers: dict[str, float] = field(default_factory=dict)
     consumers: dict[str, float] = field(default_factory=dict)
     consumer_data: dict[str, ConsumerData] = field(default_factory=dict)
+
+    @property
+    def representative(self) -> bool:
+        """Whether it is no client, but a channel of this proxy that represents gRPC producers to brokers."""
+        return isinstance(self.channel, GrpcChannel) and self.channel.representative
 
     @property
     def groups(self) -> Groups:

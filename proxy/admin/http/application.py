@@ -9,6 +9,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from proxy.admin.http import description, problems
+from proxy.admin.http.names_in_paths import shown
 from proxy.admin.http.problems import Refused
 from proxy.admin.http.routes import (
     cluster,
@@ -85,7 +86,7 @@ def _operation_id(route: APIRoute) -> str:
 
 
 async def _refused(request: Request, error: Refused) -> Response:
-    body = problems.content(error.status, error.detail, request.url.path, error.faults, error.more)
+    body = problems.content(error.status, error.detail, shown(request.url.path), error.faults, error.more)
     return Response(body, error.status, {**error.headers, "content-type": problems.MEDIA_TYPE})
 
 

@@ -20,6 +20,7 @@ from protocol_negotiation.tls_peer import distinguished_name, not_after
 from proxy.admin.access import Gatekeeping
 from proxy.admin.http import problems
 from proxy.admin.http.guard import Application, Guard
+from proxy.admin.http.names_in_paths import NamesInPaths
 from proxy.admin.http.replica_forwarder import ReplicaForwarder
 from proxy.operations.peers import Peers
 
@@ -148,7 +149,7 @@ def make(application: Application, peers: Peers, gatekeeping: Gatekeeping, reloa
     Raises TlsError.
     """
     settings = gatekeeping.settings
-    guard = Guard(ReplicaForwarder(application, peers), gatekeeping, _own_names())
+    guard = Guard(ReplicaForwarder(NamesInPaths(application), peers), gatekeeping, _own_names())
     connection = type(
         "Connection", (Connection,), {"max_connections": settings.max_connections, "head_timeout": settings.timeout}
     )

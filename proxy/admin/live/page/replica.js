@@ -8,8 +8,12 @@ import { moment } from "./format.js";
 import { table } from "./table.js";
 
 export function replica(view, name) {
-  // The replica that serves the page answers without being named; others are asked through it.
-  const query = async () => ((await get("/v1/live")).replicas ? { replica: name } : {});
+  // The replica that serves the page answers without being named; others are asked through it, and unknown ones are
+  // refused by it.
+  const query = async () => {
+    const live = await get("/v1/live");
+    return name === live.replica && !live.replicas ? {} : { replica: name };
+  };
   const ask = async (path, more = {}) => get(path, { ...(await query()), ...more });
   view.panel("Replica", async () => {
     const found = await ask("/v1/version");

@@ -11,7 +11,7 @@ import pytest
 from proxy.operations import group_survey, operator_channel
 from proxy.operations.group_survey import GroupState
 from remoting.codes import RequestCode
-from remoting.errors import RequestTimeout
+from remoting.errors import RequestTimeout, ServiceUnavailable
 from tests.cluster.client import Client, create_topic, queue_fields
 from tests.proxy.admin.http.replicas import Replica, replica
 
@@ -141,6 +141,26 @@ async def test_broker_that_does_not_answer_makes_no_group_look_healthy(
     )
 
 
+async def test_groups_are_unavailable_until_a_broker_has_answered(
+    own: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty list would mean that there are none."""
+
+    async def silence(core: Any, broker: str, code: int, *more: Any) -> Any:
+        raise RequestTimeout(f"the broker {broker} does not answer")
+
+    async def nowhere() -> Any:
+        raise ServiceUnavailable("no name server answers")
+
+    ask, backend = (operator_channel, "ask", silence), (own.app.core.backend, "brokers", nowhere)
+    for patch, reason in ((ask, "no answer from broker-a"), (backend, "no name server answers")):
+        with monkeypatch.context() as patches:
+            patches.setattr(*patch)
+            answer = await own.read.get("/v1/consumer-groups")
+            assert (answer.status_code, reason in answer.json()["detail"]) == (503, True)
+    assert (await own.get("/v1/consumer-groups"))["items"] == []
+
+
 async def test_rate_is_unknown_until_a_survey_has_a_reference(tmp_path: Path) -> None:
     """A rate over a moment would be 0, or far too high."""
     async with replica(tmp_path, admin={"survey_interval": 3600}) as surveyed:
@@ -169,6 +189,26 @@ async def test_unknown_query_parameters_are_refused(own: Replica) -> None:
     answer = await own.read.get("/v1/consumer-groups", params={"foo": "1", "limit": "1"})
     assert answer.status_code == 422
     assert answer.json()["faults"] == [{"where": "query foo", "detail": "there is no such parameter"}]
+    # A single worker has no number, and a drain of another one is not a drain of this one.
+    assert (await own.write.post("/v1/drain?worker=7")).status_code == 422
+    assert not own.app.core.drain.draining
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "name"),
+    [
+        ("GET", "/v1/consumer-groups?limit=1&limit=2", "limit"),
+        ("GET", "/v1/version?replica=a&replica=b", "replica"),
+        ("DELETE", "/v1/users/alice/policies?resource=Topic:a&action=Pub&action=Sub&resource=Topic:b", "resource"),
+    ],
+)
+async def test_several_values_of_a_parameter_with_one_are_refused(
+    own: Replica, method: str, path: str, name: str
+) -> None:
+    answer = await own.write.request(method, path)
+    assert answer.status_code == 422
+    assert (name in answer.text, "given more than once" in answer.text) == (True, True)
+    assert "action" not in answer.text, "a list has several"
 
 
 async def test_faults_of_a_reset_are_those_of_its_kind(own: Replica) -> None:

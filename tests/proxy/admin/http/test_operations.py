@@ -3,23 +3,29 @@
 import asyncio
 import json
 import logging
+import sys
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
+import anyio
 import grpc
 import httpx
 import orjson
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from protos.apache.rocketmq.v2.service_pb2 import NotifyClientTerminationRequest
+from protos.apache.rocketmq.v2.service_pb2 import NotifyClientTerminationRequest, TelemetryCommand
 from proxy.operations.events import ProtocolError
 from proxy.settings.loading import Sources
 from remoting import command as commands
 from remoting.codes import GO_AWAY_VERSION, RequestCode
 from tests.cluster.client import Client
+from tests.cluster.grpc.consumer import Consumer
+from tests.grpc_gateway.messages import producer_settings
 from tests.proxy.admin.http.replicas import GROUP, PUSH_GROUP, UNIQUE_ID, Stage, replica, stage, unique_id
 
 pytestmark = pytest.mark.anyio
@@ -117,6 +123,51 @@ async def test_drain_sends_clients_away_until_resume(own: Stage) -> None:
     assert (await own.remoting.ask(*route, version=GO_AWAY_VERSION + 1)).code == 0
 
 
+async def test_channel_that_represents_grpc_producers_is_no_client(own: Stage) -> None:
+    """And a connected client without a group is one everywhere."""
+    app = own.replica.app
+    async with Client(own.replica.address, "idle") as idle, Consumer(own.replica.address, "", own.topic, "p") as sender:
+        await idle.heartbeat({})
+        telemetry = sender.stub.Telemetry(metadata=sender.metadata)
+        await telemetry.write(TelemetryCommand(settings=producer_settings(own.topic)))
+        producers = app.grpc.service.client_lifecycle.producers
+        await until(lambda: any(one.topics for one in producers.representatives))
+        (representative,) = producers.representatives
+        await until(lambda: app.registry.member(representative.channel) is not None)
+        (group,) = (
+            group for group in (await own.replica.get("/v1/producer-groups"))["items"] if group["name"] == own.topic
+        )
+        assert (group["members"], group["local"]) == (1, 1)
+        members = (await own.replica.get(f"/v1/producer-groups/{own.topic}"))["members"]
+        assert [member["client_id"] for member in members] == ["p"]
+        listed = [client["client_id"] for client in (await own.replica.get("/v1/clients"))["items"]]
+        assert listed == ["192.0.2.7@4711", "grpc@1", "idle", "p"]
+        assert (await own.replica.get("/v1/live"))["clients"] == len(listed)
+        metrics = (await own.replica.read.get("/metrics")).text.splitlines()
+        assert f"gantry_clients {len(listed)}.0" in metrics
+        connections = [line for line in metrics if line.startswith("rocketmq_producer_connections{")]
+        assert sum(float(line.rpartition(" ")[2]) for line in connections) == 2
+        telemetry.cancel()
+
+
+async def test_slash_in_a_name_does_not_end_the_segment_of_a_path(own: Stage) -> None:
+    async with AsyncExitStack() as stack:
+        for client_id in ("ns", "ns/running-info", "ns/pod-1", "100%2F"):
+            client = await stack.enter_async_context(Client(own.replica.address, client_id))
+            client.answers[RequestCode.GET_CONSUMER_RUNNING_INFO] = lambda _: commands.success(body=b"{}")
+            await client.heartbeat({"slashed": [own.topic]})
+        for name in ("ns", "ns%2Frunning-info", "ns%2fpod-1", "100%252F"):
+            assert (await own.replica.get(f"/v1/clients/{name}"))["client_id"] == unquote(name)
+            info = await own.replica.get(f"/v1/clients/{name}/running-info", group="slashed")
+            assert info["client_id"] == unquote(name)
+        command = [sys.executable, "-m", "proxy", "clients", "show", "ns/pod-1", "--admin", own.replica.app.admin.url]
+        shown = await anyio.run_process(list(map(str, command)))
+        assert b"ns/pod-1" in shown.stdout
+    answer = await own.replica.read.get("/v1/clients/ns%2Fnobody")
+    assert (answer.status_code, answer.json()["instance"]) == (404, "/v1/clients/ns/nobody")
+    assert (await own.replica.write.get("/v1%2Fsession")).status_code == 404
+
+
 @pytest.mark.parametrize(
     ("body", "offsets"),
     [
@@ -154,6 +205,25 @@ async def test_reset_offset_of_an_unknown_target_is_refused(own: Stage, body: di
     answer = await own.replica.write.post(f"/v1/consumer-groups/{GROUP}/reset-offset", json=body)
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+@pytest.mark.parametrize(
+    ("group", "body", "status"),
+    [
+        ("nobody", {"to": "latest"}, 404),
+        ("nobody", {"broker": "broker-a", "queue": 0, "offset": 0}, 404),
+        (GROUP, {"broker": "broker-a", "queue": 0, "offset": 3}, 409),
+        (GROUP, {"broker": "broker-a", "queue": 2, "offset": 0}, 409),
+    ],
+)
+async def test_dry_run_is_refused_where_the_reset_is(
+    served: Stage, group: str, body: dict[str, Any], status: int, dry_run: bool
+) -> None:
+    path = f"/v1/consumer-groups/{group}/reset-offset"
+    answer = await served.replica.write.post(path, json={"topic": served.topic, "dry_run": dry_run, **body})
+    assert answer.status_code == status, answer.text
+    assert "there is no topic" not in answer.text
 
 
 async def test_dead_letters_are_purged(own: Stage) -> None:

@@ -123,6 +123,13 @@ async def test_write_reaches_the_named_replica_and_its_audit_names_the_caller(tm
         assert [(entry["caller"], entry["path"]) for entry in entries] == [("write_token at peer", path)]
 
 
+async def test_slash_in_a_name_reaches_the_named_replica(tmp_path: Path) -> None:
+    async with fleet(tmp_path, 2) as served, Client(served[1][0].address, "ns/pod-1") as client:
+        await client.heartbeat({"billing": ["orders"]})
+        found = await served[0][0].get("/v1/clients/ns%2Fpod-1", replica="gantry-1")
+        assert found["client_id"] == "ns/pod-1"
+
+
 async def test_named_replica_grants_no_more_than_the_role_of_the_caller(tmp_path: Path) -> None:
     async with fleet(tmp_path, 2, contents="write") as served:
         first, second = served[0][0], served[1][0]

@@ -26,6 +26,6 @@ async def addresses(stage: Stage) -> dict[str, str]:
         "brokers": "brokers",
         "broker": of("brokers", "broker-a"),
         "replicas": "replicas",
-        "replica": of("replicas", "gantry"),
+        "replica": of("replicas", (await stage.replica.get("/v1/live"))["replica"]),
         "search": of("search", "bill"),
     }

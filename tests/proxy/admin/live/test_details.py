@@ -78,6 +78,61 @@ async def test_reset_shows_its_effect_before_it_moves_the_group(staged: Stage) -
         assert (await staged.replica.get(path, topic=staged.topic))["lag"] == 0
 
 
+async def test_reset_carries_out_the_dry_run_that_is_shown(staged: Stage) -> None:
+    """Another choice needs another dry run, also if the dry run of the first one is answered after it."""
+    path = f"/v1/consumer-groups/{GROUP}"
+    await staged.replica.post(f"{path}/reset-offset", {"topic": staged.topic, "to": "earliest"})
+    url = staged.replica.app.admin.url
+    async with browsing() as page:
+        await log_in(page, url, WRITE)
+        await open_page(page, url, f"groups/{GROUP}")
+        panel = page.locator("#detail section[aria-label='Reset offsets']")
+        plan, dry_run = panel.get_by_role("table"), panel.get_by_role("button", name="Dry run")
+        to = panel.get_by_label("to", exact=True)
+        await dry_run.click()
+        await expect(plan).to_be_visible()
+        await to.select_option("earliest")
+        await expect(plan).to_have_count(0)
+        await to.select_option("time")
+        await panel.get_by_label("time").fill("2100-01-01T00:00:00")
+        await dry_run.click()
+        await expect(plan).to_be_visible()
+        await panel.get_by_label("time").fill("2000-01-01T00:00:00")
+        await expect(panel.get_by_role("button", name="Reset")).to_have_count(0)
+        released = asyncio.Event()
+
+        async def delay(route: Route) -> None:
+            await released.wait()
+            await route.continue_()
+
+        await page.route("**/reset-offset", delay)
+        await dry_run.click()
+        await to.select_option("latest")
+        async with page.expect_response("**/reset-offset"):
+            released.set()
+        await expect(plan).to_have_count(0)
+        await dry_run.click()
+        await panel.get_by_role("button", name="Reset").click()
+        await expect(page.get_by_role("dialog")).to_contain_text(f"Move {GROUP} in {staged.topic} to the end?")
+        await page.get_by_role("dialog").get_by_role("button", name="Reset").click()
+        await expect(page.locator("#report")).to_contain_text("2 queues reset")
+    assert (await staged.replica.get(f"{path}/lag", topic=staged.topic))["lag"] == 0
+
+
+async def test_page_of_another_replica_neither_shows_nor_drains_this_one(staged: Stage) -> None:
+    url = staged.replica.app.admin.url
+    async with browsing() as page:
+        await log_in(page, url, WRITE)
+        await open_page(page, url, "replicas/gone")
+        await expect(page.get_by_role("region", name="Replica", exact=True)).to_contain_text("there is no replica gone")
+        await confirm(page, "Drain", "there is no replica gone")
+        name = (await staged.replica.get("/v1/live"))["replica"]
+        assert not staged.replica.app.core.drain.draining
+        await open_page(page, url, f"replicas/{name}")
+        await confirm(page, "Drain", "the replica drains")
+    assert staged.replica.app.core.drain.draining
+
+
 async def test_client_page_shows_its_stacks_and_disconnects(staged: Stage) -> None:
     url = staged.replica.app.admin.url
     async with browsing() as page:
