@@ -22,11 +22,13 @@ from protos.apache.rocketmq.v2.definition_pb2 import Code
 from remoting import acl, fastjson
 from remoting.acl import UserInfo, UserStatus, UserType
 from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
 from remoting.signature import Credentials
 from tests.cluster.client import (
     Client,
     create_topic,
     described,
+    heartbeat,
     json,
     lists,
     message_queue,
@@ -56,6 +58,7 @@ access_key = "{INNER.access_key}"
 secret_key = "{INNER.secret_key}"
 """
 _UPDATE_ACL = 3007
+_LIKE_CONSUMER_GROUP = "\ua51e\uc0ad\u85b7\ua8b7\u9658\u15dd\ubf42\u290d\u6a26\u5fbb\u9c26\u4a4c\u4005"
 # Seconds after which a revoked permission is denied.
 _REVOCATION_LIMIT = 5.0
 
@@ -218,6 +221,34 @@ async def test_locks_are_split_by_broker(secured: Cluster, gantry: Gantry) -> No
         assert sorted((q["brokerName"], q["queueId"]) for q in granted) == [(b, n) for b in _BROKERS for n in range(2)]
 
 
+async def test_unknown_user_is_no_member(secured: Cluster, gantry: Gantry) -> None:
+    """Its heartbeat names a topic that no broker has. Other requests follow at once."""
+    topic, group, left = await _topic(secured, "mine"), unique("group"), unique("left")
+    queues = [message_queue(topic, 0, broker) for broker in _BROKERS]
+    async with _client(gantry) as alice, _client(gantry, Credentials("nobody", "x")) as stranger:
+        await alice.route(topic)
+        await alice.heartbeat({group: [topic]})
+        locks = {
+            client: orjson.dumps({"consumerGroup": group, "clientId": client.client_id, "mqSet": queues})
+            for client in (alice, stranger)
+        }
+        await alice.get(RequestCode.LOCK_BATCH_MQ, {}, locks[alice])
+        body = heartbeat(stranger.client_id, {group: ["no-such-topic"], left: ["no-such-topic"]}, [])
+        fields = {"clientID": stranger.client_id, "consumerGroup": left}
+        replies = [
+            stranger.begin(RequestCode.HEART_BEAT, body=body),
+            stranger.begin(RequestCode.UNLOCK_BATCH_MQ, {}, locks[alice]),
+            stranger.begin(RequestCode.LOCK_BATCH_MQ, {}, locks[stranger]),
+            stranger.begin(RequestCode.UNREGISTER_CLIENT, fields),
+        ]
+        beaten, unlocked, locked, _ = [await reply for reply in replies]
+        assert ResponseCode.SUCCESS not in (beaten.code, unlocked.code), (described(beaten), described(unlocked))
+        assert "lockOKMQSet" not in locked.body.decode(), described(locked)
+        assert await alice.consumers(group) == [alice.client_id]
+        async with _broker(secured) as admin:
+            assert await admin.consumers(group) == [alice.client_id]
+
+
 async def test_left_group_and_restarted_broker(secured: Cluster, gantry: Gantry) -> None:
     """The heartbeat of a client that has left a group is Gantry's; a restarted broker gets it, and the others'."""
     topic, kept, left = await _topic(secured, "again"), unique("kept"), unique("left")
@@ -315,6 +346,34 @@ async def test_gantry_signs_for_its_clients_in_mode_check(
             await client.send(topic, b"x", {"KEYS": "k"})
             [message] = await client.pull(topic, unique("group"))
             assert f"__BORNHOST\x01{client.local_address}" in message.properties
+
+
+async def test_a_key_with_the_hash_of_another_hides_no_group(
+    secured: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """The key was computed; brokers read it as consumerGroup."""
+    mallory = Credentials("mallory", "mallory-secret-1")
+    await anyio.to_thread.run_sync(
+        secured.user, mallory.access_key, mallory.secret_key, "Topic:own=Sub", "Group:own=Sub"
+    )
+    group, config = unique("group"), _IDENTITY + 'client_signatures = "check"\n[auth]\nbrokers = true\n'
+    with Gantry(tmp_path_factory.mktemp("hashes"), secured.namesrv, config) as gantry:
+        async with _client(gantry, mallory) as client, _broker(secured) as admin:
+
+            async def lock(**more: str) -> RemotingCommand:
+                queues = [message_queue("own", 0)]
+                body = {"consumerGroup": "own", **more, "clientId": client.client_id, "mqSet": queues}
+                return await client.ask(RequestCode.LOCK_BATCH_MQ, {}, orjson.dumps(body))
+
+            async def known() -> bool:
+                return (await lock()).code == ResponseCode.SUCCESS
+
+            await wait_until(known, "the user and its permission")
+            forged = await lock(**{_LIKE_CONSUMER_GROUP: group})
+            assert forged.code == ResponseCode.INVALID_PARAMETER, described(forged)
+            body = {"consumerGroup": group, "clientId": "another", "mqSet": [message_queue("own", 0)]}
+            reply = await admin.get(RequestCode.LOCK_BATCH_MQ, {}, orjson.dumps(body))
+            assert json(reply)["lockOKMQSet"], "nobody else has the lock"
 
 
 async def _put_acl(secured: Cluster, user: str, topic: str, decision: str) -> None:

@@ -24,6 +24,14 @@ def test_keys_other_than_printable_ascii_are_rejected(key: str) -> None:
         field_name(key)
 
 
+def test_the_computed_keys_have_the_hashes_of_fields() -> None:
+    for key in COLLIDING:
+        value = 0xCBF29CE484222325
+        for character in key:
+            value = ((value ^ ord(character)) * 0x100000001B3) % 2**64
+        assert value in json_keys._HASHES
+
+
 @pytest.mark.parametrize("escaped", [False, True])
 @pytest.mark.parametrize("key", COLLIDING)
 def test_requests_with_colliding_keys_are_rejected(key: str, escaped: bool) -> None:

@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import orjson
 import pytest
@@ -171,7 +171,7 @@ def _entry(resource: str, decision: str = "Allow", **more: object) -> dict[str, 
     return {"resource": resource, "actions": ["Pub"], "decision": decision, **more}
 
 
-async def _loaded(brokers: Brokers, users: list[object], acls: dict[str, list[object]]) -> BrokerSource:
+async def _loaded(brokers: Brokers, users: Sequence[object], acls: Mapping[str, Sequence[object]]) -> BrokerSource:
     bodies = {
         RequestCode.AUTH_LIST_USER: users,
         RequestCode.AUTH_LIST_ACL: [
@@ -215,7 +215,7 @@ async def test_an_unreadable_entry_that_permits_is_left_out(resource: str, caplo
 )
 async def test_an_unreadable_entry_that_may_deny_disables_the_user(entry: object) -> None:
     users = [{"username": name, "password": "secret"} for name in ("alice", "bob")]
-    acls: dict[str, list[object]] = {"bob": [_entry("Topic:*"), entry], "alice": [_entry("Topic:bills")]}
+    acls: dict[str, Sequence[object]] = {"bob": [_entry("Topic:*"), entry], "alice": [_entry("Topic:bills")]}
     source = await _loaded(Brokers(broker_a="one"), users, acls)
     assert {name: user.enabled for name, user in source.directory.users.items()} == {"alice": True, "bob": False}
 

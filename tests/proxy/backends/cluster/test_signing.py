@@ -97,4 +97,18 @@ async def test_registration_is_denied_if_no_broker_accepts_it(cluster: Cluster, 
         with pytest.raises(NotPermitted, match="no matched policies"):
             await register
     else:
-        await register
+        assert await register is client.session.heartbeat
+
+
+async def test_no_heartbeat_is_accepted_without_an_answer_or_if_a_later_one_replaces_it(cluster: Cluster) -> None:
+    client, groups = FakeChannel(), Groups(consumers=frozenset("g"))
+
+    def replace(_: RemotingCommand) -> RemotingCommand:
+        client.session.heartbeat = heartbeat("c1", {"h": []})
+        return commands.success()
+
+    await cluster.broker("broker-a", answer=replace)
+    backend = await cluster.backend()
+    client.session.heartbeat = heartbeat("c1", {"g": []})
+    assert await backend.register(client, groups, ["broker-a"]) is None
+    assert await backend.register(client, groups, ["unknown"]) is None
