@@ -23,22 +23,25 @@ class ReplicaForwarder:
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         query = parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
-        name = dict(query).get(PARAMETER)
-        if name is None:
+        names = [value for key, value in query if key == PARAMETER]
+        if not names:
             await self._application(scope, receive, send)
             return
         rest = urlencode([(key, value) for key, value in query if key != PARAMETER])
-        if name == self._peers.name:
+        if names == [self._peers.name]:
             state = {**scope.get("state", {}), "own": True}
             await self._application({**scope, "query_string": rest.encode(), "state": state}, receive, send)
             return
-        status, kind, body = await self._forward(name, rest, scope, receive)
+        status, kind, body = await self._forward(names, rest, scope, receive)
         headers = [(b"content-type", kind.encode()), (b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": status, "headers": headers if body else headers[1:]})
         await send({"type": "http.response.body", "body": body})
 
-    async def _forward(self, name: str, query: str, scope: Message, receive: Receive) -> tuple[int, str, bytes]:
+    async def _forward(self, names: list[str], query: str, scope: Message, receive: Receive) -> tuple[int, str, bytes]:
         path: str = scope["path"]
+        if len(names) > 1:
+            return _problem(422, f"the parameter {PARAMETER} has one value, and was given more than once", path)
+        (name,) = names
         peer = None if path in _NOT_FORWARDED else await self._peers.named(name)
         if peer is None:
             return _problem(404, f"there is no replica {name[:80]} that could answer this", path)

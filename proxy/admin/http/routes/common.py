@@ -1,7 +1,8 @@
 """Shared by all routes: operations at the worker that a request names, pages of lists, names in paths."""
 
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from fastapi import Depends, Path, Query, Request, Response
 from fastapi.dependencies.models import Dependant
@@ -20,11 +21,17 @@ _Parameters = TypeVar("_Parameters")
 _Snapshot = TypeVar("_Snapshot")
 
 
-def _parameters(dependant: Dependant) -> Iterator[str]:
-    """Yield the names of the query parameters of a route and its dependencies."""
-    yield from (field.alias for field in dependant.query_params)
+def _parameters(dependant: Dependant) -> Iterator[tuple[str, bool]]:
+    """Yield the query parameters of a route and its dependencies: their names, and whether they may be repeated."""
+    for field in dependant.query_params:
+        yield field.alias, _is_list(field.field_info.annotation)
     for dependency in dependant.dependencies:
         yield from _parameters(dependency)
+
+
+def _is_list(annotation: object) -> bool:
+    """Return whether a type is a list, or may be one."""
+    return any(get_origin(part) is list for part in (annotation, *get_args(annotation)))
 
 
 # Operations whose snapshots are merged over all replicas.
@@ -35,17 +42,16 @@ FEDERATED = frozenset(
         *("groups.producers", "groups.protocols", "live.figures", "receipt_handles.list", "traffic.history"),
     )
 )
-# The parameter that names a worker, and faults in the refusal of a request.
+# The parameter that names a worker, which only several workers have, and faults in the refusal of a request.
 _WORKER = "worker"
-# The parameter that names a replica, which `ReplicaForwarder` removes.
-_REPLICA = "replica"
+_MORE_THAN_ONE = "it has one value, and was given more than once"
 _MAX_FAULTS = 20
 # Digits of a worker's number.
 _MAX_DIGITS = 5
 
 
 class Route(APIRoute):
-    """A route that refuses unknown query parameters.
+    """A route that refuses unknown query parameters, and several values of those that have one.
 
     Its response leaves out fields that are not set: those that only several workers have.
     """
@@ -61,12 +67,17 @@ class Route(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the handler of requests."""
         handle = super().get_route_handler()
-        known = {*_parameters(self.dependant), _WORKER, _REPLICA}
+        repeatable = dict(_parameters(self.dependant))
 
         async def check_and_handle(request: Request) -> Response:
-            unknown = sorted(request.query_params.keys() - known)
-            if unknown:
-                faults = [(f"query {name[:80]}", "there is no such parameter") for name in unknown]
+            several_workers = _services(request).workers.several
+            known = {**repeatable, _WORKER: False} if several_workers else repeatable
+            faults = [
+                (f"query {name[:80]}", _MORE_THAN_ONE if name in known else "there is no such parameter")
+                for name, count in sorted(Counter(name for name, _ in request.query_params.multi_items()).items())
+                if name not in known or (count > 1 and not known[name])
+            ]
+            if faults:
                 raise Refused(422, INVALID_REQUEST, faults=faults[:_MAX_FAULTS])
             return await handle(request)
 

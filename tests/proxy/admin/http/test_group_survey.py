@@ -169,6 +169,26 @@ async def test_unknown_query_parameters_are_refused(own: Replica) -> None:
     answer = await own.read.get("/v1/consumer-groups", params={"foo": "1", "limit": "1"})
     assert answer.status_code == 422
     assert answer.json()["faults"] == [{"where": "query foo", "detail": "there is no such parameter"}]
+    # A single worker has no number, and a drain of another one is not a drain of this one.
+    assert (await own.write.post("/v1/drain?worker=7")).status_code == 422
+    assert not own.app.core.drain.draining
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "name"),
+    [
+        ("GET", "/v1/consumer-groups?limit=1&limit=2", "limit"),
+        ("GET", "/v1/version?replica=a&replica=b", "replica"),
+        ("DELETE", "/v1/users/alice/policies?resource=Topic:a&action=Pub&action=Sub&resource=Topic:b", "resource"),
+    ],
+)
+async def test_several_values_of_a_parameter_with_one_are_refused(
+    own: Replica, method: str, path: str, name: str
+) -> None:
+    answer = await own.write.request(method, path)
+    assert answer.status_code == 422
+    assert (name in answer.text, "given more than once" in answer.text) == (True, True)
+    assert "action" not in answer.text, "a list has several"
 
 
 async def test_faults_of_a_reset_are_those_of_its_kind(own: Replica) -> None:
