@@ -264,7 +264,10 @@ async def _queues_of(
 
 @operation("consumers.reset", timeout=REMOTE_TIMEOUT, merged=False, writes=True)
 async def reset_offset(services: AdminServices, order: ResetOrder) -> ResetResult:
-    """Move a group. Raises RemotingError; brokers that have moved it by then do not move it back."""
+    """Move a group. A dry run is refused where the reset would be.
+
+    Raises RemotingError and OperationFailed; brokers that have moved the group by then do not move it back.
+    """
     core, reset = services.replica.core, order.reset
     fields = {"topic": reset.topic, "group": order.group, "timestamp": str(_END), "isForce": "true"}
     route = await core.backend.route(reset.topic)
@@ -277,12 +280,16 @@ async def reset_offset(services: AdminServices, order: ResetOrder) -> ResetResul
         brokers = (reset.broker,)
     else:
         fields["timestamp"] = str(_timestamp(reset))
+    if reset.dry_run:
+        await check_group(services.replica, order.group)
     former = await reset_preview.current_offsets(services, order.group, reset.topic, brokers)
     offsets: Mapping[QueueKey, int]
     if not reset.dry_run:
         offsets = await _reset_at(services, brokers, fields)
     elif isinstance(reset, ResetQueue):
-        offsets = {QueueKey(reset.topic, reset.broker, reset.queue): reset.offset}
+        key = QueueKey(reset.topic, reset.broker, reset.queue)
+        await reset_preview.check_target(services, route, key, reset.offset)
+        offsets = {key: reset.offset}
     else:
         offsets = await reset_preview.target_offsets(services, route, reset.topic, _timestamp(reset))
     queues = [

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping
 
 from proxy.operations import operator_channel, stored_messages
+from proxy.operations.failures import conflict, not_found
 from proxy.operations.offset_table import QueueKey, progress
 from proxy.operations.services import AdminServices
 from remoting.codes import RequestCode
@@ -32,6 +33,20 @@ async def current_offsets(
             raise reply
         offsets.update({row.key: row.consumed for row in progress(reply.body)})
     return offsets
+
+
+async def check_target(services: AdminServices, route: TopicRoute, key: QueueKey, offset: int) -> None:
+    """Check the queue and the offset of a reset as brokers do. Raises OperationFailed and RemotingError."""
+    queues = next((queues for queues in route.queues if queues.broker == key.broker), None)
+    if queues is None:
+        raise not_found(f"the broker {key.broker} does not have the topic {key.topic}")
+    if key.queue >= max(queues.read, queues.write):
+        raise conflict(f"topic {key.topic} has no queue {key.queue} at the broker {key.broker}")
+    first, end = await stored_messages.bounds(services.replica, key.broker, key.topic, key.queue)
+    # Brokers accept the offset after the end (AdminBrokerProcessor.resetOffsetInner).
+    if not first <= offset <= end + 1:
+        place = f"queue {key.queue} of topic {key.topic} at the broker {key.broker}"
+        raise conflict(f"offset {offset} is not in the range {first} to {end} of {place}")
 
 
 async def target_offsets(

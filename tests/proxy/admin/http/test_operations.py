@@ -178,6 +178,25 @@ async def test_reset_offset_of_an_unknown_target_is_refused(own: Stage, body: di
     assert answer.headers["content-type"] == "application/problem+json"
 
 
+@pytest.mark.parametrize("dry_run", [True, False])
+@pytest.mark.parametrize(
+    ("group", "body", "status"),
+    [
+        ("nobody", {"to": "latest"}, 404),
+        ("nobody", {"broker": "broker-a", "queue": 0, "offset": 0}, 404),
+        (GROUP, {"broker": "broker-a", "queue": 0, "offset": 3}, 409),
+        (GROUP, {"broker": "broker-a", "queue": 2, "offset": 0}, 409),
+    ],
+)
+async def test_dry_run_is_refused_where_the_reset_is(
+    served: Stage, group: str, body: dict[str, Any], status: int, dry_run: bool
+) -> None:
+    path = f"/v1/consumer-groups/{group}/reset-offset"
+    answer = await served.replica.write.post(path, json={"topic": served.topic, "dry_run": dry_run, **body})
+    assert answer.status_code == status, answer.text
+    assert "there is no topic" not in answer.text
+
+
 async def test_dead_letters_are_purged(own: Stage) -> None:
     path = f"/v1/consumer-groups/{GROUP}/dead-letters"
     assert len((await own.replica.get(path))["items"]) == 1
