@@ -18,7 +18,7 @@ from proxy.operations.offset_table import QueueKey, QueueOffsets, offset_table, 
 from proxy.operations.operator_channel import BrokerRefused
 from proxy.operations.replica import Replica
 from remoting.codes import RequestCode, ResponseCode
-from remoting.errors import RemotingError
+from remoting.errors import RemotingError, ServiceUnavailable
 from remoting.fastjson import load_object
 from remoting.names import DLQ_PREFIX, RETRY_PREFIX
 
@@ -132,6 +132,11 @@ class GroupSurvey:
         self.latest: dict[str, GroupStatus] = {}
         self.seconds = 0.0
 
+    @property
+    def taken(self) -> bool:
+        """Whether a survey has succeeded."""
+        return self._taken_at > float("-inf")
+
     async def run(self) -> None:
         """Take surveys until cancelled."""
         while self._interval:
@@ -169,6 +174,8 @@ class GroupSurvey:
 
     async def _take(self) -> dict[str, GroupStatus]:
         known, silent = await known_groups.consumer_groups(self._replica)
+        if silent and not self.taken and len(silent) == len(await self._replica.core.backend.brokers()):
+            raise ServiceUnavailable(f"no answer from {', '.join(silent)}")
         # Groups of a broker that does not answer now are not gone.
         names = sorted(known.union(self.latest) if silent else known)
         if len(names) > _MAX_GROUPS:

@@ -10,7 +10,7 @@ from pydantic import Field
 from proxy.core.client_registry import Member, Role
 from proxy.core.handlers.groups import consumer_connections
 from proxy.operations import operator_channel, paging
-from proxy.operations.failures import not_found
+from proxy.operations.failures import Failure, FailureKind, OperationFailed, not_found
 from proxy.operations.group_survey import GroupState, GroupStatus
 from proxy.operations.known_groups import check_group
 from proxy.operations.operation import BULK_TIMEOUT, REMOTE_TIMEOUT, operation
@@ -253,12 +253,16 @@ async def list_consumer_groups(services: AdminServices, page: PageRequest) -> Na
 async def survey_consumer_groups(services: AdminServices, max_age: float) -> dict[str, GroupStatus]:
     """Return the status of every consumer group by name, at most `max_age` seconds old.
 
-    Without brokers, it is an unknown one.
+    Without brokers, it is an unknown one. Raises OperationFailed (UNAVAILABLE) if no survey has succeeded so far: no
+    group is known then, which is not the same as none.
     """
+    survey = services.survey
     try:
-        return await services.survey.refresh(max_age)
-    except RemotingError:
-        return services.survey.latest
+        return await survey.refresh(max_age)
+    except RemotingError as error:
+        if not survey.taken:
+            raise OperationFailed(Failure(FailureKind.UNAVAILABLE, f"no consumer group is known yet: {error}")) from None
+        return survey.latest
 
 
 @operation("groups.status", timeout=REMOTE_TIMEOUT, merged=False)

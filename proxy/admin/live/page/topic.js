@@ -55,9 +55,15 @@ async function queues(path) {
   ];
 }
 
+// A message may be deleted after it was listed.
+function expired(error) {
+  if (error.status === 404) return null;
+  throw error;
+}
+
 async function producers(name, path) {
-  const { items } = await get(`${path}/messages`, { limit: SAMPLE }).catch(() => ({ items: [] }));
-  const details = await Promise.all(items.map((item) => get(`${path}/messages/${part(item.message_id)}`).catch(() => null)));
+  const { items } = await get(`${path}/messages`, { limit: SAMPLE });
+  const details = await Promise.all(items.map((item) => get(`${path}/messages/${part(item.message_id)}`).catch(expired)));
   const [{ items: clients }, { items: connections }] = await Promise.all([get("/v1/clients", { limit: 1000 }), get("/v1/connections", { limit: 1000 })]);
   const byHost = new Map();
   for (const detail of details.filter(Boolean)) {

@@ -11,7 +11,7 @@ import pytest
 from proxy.operations import group_survey, operator_channel
 from proxy.operations.group_survey import GroupState
 from remoting.codes import RequestCode
-from remoting.errors import RequestTimeout
+from remoting.errors import RequestTimeout, ServiceUnavailable
 from tests.cluster.client import Client, create_topic, queue_fields
 from tests.proxy.admin.http.replicas import Replica, replica
 
@@ -139,6 +139,26 @@ async def test_broker_that_does_not_answer_makes_no_group_look_healthy(
         f'gantry_consumer_lag_messages{{consumer_group="unseen",topic="{topic}"}} 3.0'
         in (await own.read.get("/metrics")).text
     )
+
+
+async def test_groups_are_unavailable_until_a_broker_has_answered(
+    own: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty list would mean that there are none."""
+
+    async def silence(core: Any, broker: str, code: int, *more: Any) -> Any:
+        raise RequestTimeout(f"the broker {broker} does not answer")
+
+    async def nowhere() -> Any:
+        raise ServiceUnavailable("no name server answers")
+
+    ask, backend = (operator_channel, "ask", silence), (own.app.core.backend, "brokers", nowhere)
+    for patch, reason in ((ask, "no answer from broker-a"), (backend, "no name server answers")):
+        with monkeypatch.context() as patches:
+            patches.setattr(*patch)
+            answer = await own.read.get("/v1/consumer-groups")
+            assert (answer.status_code, reason in answer.json()["detail"]) == (503, True)
+    assert (await own.get("/v1/consumer-groups"))["items"] == []
 
 
 async def test_rate_is_unknown_until_a_survey_has_a_reference(tmp_path: Path) -> None:
