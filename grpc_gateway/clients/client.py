@@ -62,6 +62,7 @@ class Client:
     subscriptions, topics: from its receives and sends, for clients without settings. recorded_bytes: their size.
     registration: the client as it is registered with the core.
     producers_represented: another channel registers its producer groups at the brokers.
+    representative: it is that channel, and no client.
     leave_cause: the cause if it leaves its groups.
     name_mapping: mapping of topic and group names; all names stored here are the brokers'.
     principal: the sender of its calls, opaque here. user: that sender's name; "" while authentication is off. The same
@@ -85,6 +86,7 @@ class Client:
         self.last_call_at = 0.0
         self.closed = False
         self.producers_represented = False
+        self.representative = False
         self.leave_cause = "unregistered"
         self.connections: set[Any] = set()
         self.disconnected_at: float | None = None

@@ -271,6 +271,7 @@ class Producers:
         number = len(self.representatives)
         channel = self._make(f"{name}@{number}" if number else name, _NO_PEER)
         channel.principal = self._core.own
+        channel.representative = True
         channel.push = _TransactionCheckPush(self.check_transaction)
         representative = Representative(channel)
         self.representatives.append(representative)

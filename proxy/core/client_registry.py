@@ -99,6 +99,11 @@ class Member:
     consumer_data: dict[str, ConsumerData] = field(default_factory=dict)
 
     @property
+    def representative(self) -> bool:
+        """Whether it is no client, but a channel of this proxy that represents gRPC producers to brokers."""
+        return self.channel is not None and self.channel.representative
+
+    @property
     def groups(self) -> Groups:
         return Groups(frozenset(self.producers), frozenset(self.consumers))
 

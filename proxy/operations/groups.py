@@ -9,7 +9,7 @@ from pydantic import Field
 
 from proxy.core.client_registry import Member, Role
 from proxy.core.handlers.groups import consumer_connections
-from proxy.operations import operator_channel, paging
+from proxy.operations import connected_clients, operator_channel, paging
 from proxy.operations.failures import Failure, FailureKind, OperationFailed, not_found
 from proxy.operations.group_survey import GroupState, GroupStatus
 from proxy.operations.known_groups import check_group
@@ -261,7 +261,9 @@ async def survey_consumer_groups(services: AdminServices, max_age: float) -> dic
         return await survey.refresh(max_age)
     except RemotingError as error:
         if not survey.taken:
-            raise OperationFailed(Failure(FailureKind.UNAVAILABLE, f"no consumer group is known yet: {error}")) from None
+            raise OperationFailed(
+                Failure(FailureKind.UNAVAILABLE, f"no consumer group is known yet: {error}")
+            ) from None
         return survey.latest
 
 
@@ -280,14 +282,14 @@ def with_groups_without_members(page: NamedPage[GroupEntry], names: Iterable[str
 
 async def _page(services: AdminServices, role: Role, page: PageRequest) -> NamedPage[GroupEntry]:
     replica = services.replica
-    names: list[str] = replica.registry.groups(role)
+    names = [name for name in replica.registry.groups(role) if connected_clients.members(replica, role, name)]
     cut = await paging.cut(names, lambda _: True, lambda name: Place("", 0, name), page)
     items = await paging.described(cut.items, lambda name: _entry(replica, role, name))
     return NamedPage(services.workers.number, sorted(names), items)
 
 
 def _entry(replica: Replica, role: Role, name: str) -> GroupEntry:
-    members = replica.registry.members(role, name)
+    members = connected_clients.members(replica, role, name)
     return GroupEntry(
         name=name,
         client_ids=sorted({member.client_id for member in members}),
@@ -299,7 +301,7 @@ def _entry(replica: Replica, role: Role, name: str) -> GroupEntry:
 @operation("groups.producer")
 async def get_producer_group(services: AdminServices, name: str) -> Entries[ProducerGroup]:
     """Return a producer group. Raises OperationFailed."""
-    members = services.replica.registry.members(Role.PRODUCER, name)
+    members = connected_clients.members(services.replica, Role.PRODUCER, name)
     if not members:
         raise not_found(f"no producer of group {name} is connected here")
     group = ProducerGroup(name=name, members=[_member(member) for member in _by_id(members)])

@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from proxy.core.health import Health
-from proxy.operations import event_log, group_metrics, health_checks
+from proxy.operations import connected_clients, event_log, group_metrics, health_checks
 from proxy.operations.audit import Audit
 from proxy.operations.event_log import EventLog
 from proxy.operations.group_survey import GroupSurvey
@@ -98,6 +98,9 @@ class AdminServices:
         )
         metrics.gauge("gantry_admin_streams", "Open streams of the live tap.", lambda: len(self.tap.watchers))
         metrics.add(partial(group_metrics.read, self.survey))
+        metrics.gauge(
+            "gantry_clients", "Clients that are connected here, by id.", partial(connected_clients.count, self.replica)
+        )
         metrics.gauge("gantry_ready", "1 if the replica is ready for clients.", self._is_ready)
 
     def _is_ready(self) -> bool:

@@ -67,7 +67,7 @@ async def read_stats(source: tuple[AdminServices, Throughput], _: None) -> Runti
     """Return this worker's load."""
     services, throughput = source
     replica = services.replica
-    members = replica.registry.local()
+    members = [member for member in replica.registry.local() if not member.representative]
     sent, delivered = throughput.rates()
     return RuntimeStats(
         sent,

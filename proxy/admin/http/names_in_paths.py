@@ -5,8 +5,8 @@ from urllib.parse import unquote
 
 from proxy.admin.http.guard import Application, Message, Receive, Send
 
-# Stands for the slash of a name, from the application's entry to the parameters of its route: a lone surrogate, which no
-# decoded path can hold.
+# Stands for the slash of a name, from the application's entry to the parameters of its route: a lone surrogate, which
+# no decoded path can hold.
 _SLASH = "\udc2f"
 
 

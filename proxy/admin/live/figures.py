@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from proxy.observability.metrics.process import product_version
+from proxy.operations import connected_clients
 from proxy.operations.brokers import Broker, brokers
 from proxy.operations.history.second import Second, percentile
 from proxy.operations.operation import operation
@@ -211,7 +212,7 @@ class LiveFigures:
             reasons=[f"{check.aspect}: {check.text}" for check in health.checks if check.text],
             draining=replica.core.drain.draining,
             connections={"remoting": len(replica.channels), "grpc": len(replica.grpc.server.connections)},
-            clients=len(replica.registry),
+            clients=connected_clients.count(replica),
             busy=replica.core.active_requests,
             request_bytes=replica.core.budget.used,
             held=len(replica.grpc.renewal),

@@ -69,7 +69,6 @@ def register(metrics: Metrics, core: Messaging, turns: FairTurns) -> None:
     metrics.envoy.in_flight = lambda: core.in_flight
     metrics.gauge("gantry_request_bytes", "Bytes of the bodies of in-flight requests.", lambda: core.budget.used)
     metrics.gauge("gantry_tasks", "Unfinished asyncio tasks of the process.", lambda: len(asyncio.all_tasks()))
-    metrics.gauge("gantry_clients", "Registered clients, including those of other proxies.", lambda: len(core.registry))
     metrics.counter(
         "gantry_fair_turns",
         "Reads that were handled in slices beside other connections (divided), and pauses after expensive frames"
@@ -115,6 +114,8 @@ def _members(members: Iterable[Member]) -> Iterator[tuple[Family, Samples]]:
     producers: Counter[Labels] = Counter()
     consumers: Counter[Labels] = Counter()
     for member in members:
+        if member.representative:
+            continue
         channel = member.channel
         assert channel is not None
         identity = channel.identity

@@ -18,12 +18,14 @@ import orjson
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from protos.apache.rocketmq.v2.service_pb2 import NotifyClientTerminationRequest
+from protos.apache.rocketmq.v2.service_pb2 import NotifyClientTerminationRequest, TelemetryCommand
 from proxy.operations.events import ProtocolError
 from proxy.settings.loading import Sources
 from remoting import command as commands
 from remoting.codes import GO_AWAY_VERSION, RequestCode
 from tests.cluster.client import Client
+from tests.cluster.grpc.consumer import Consumer
+from tests.grpc_gateway.messages import producer_settings
 from tests.proxy.admin.http.replicas import GROUP, PUSH_GROUP, UNIQUE_ID, Stage, replica, stage, unique_id
 
 pytestmark = pytest.mark.anyio
@@ -119,6 +121,33 @@ async def test_drain_sends_clients_away_until_resume(own: Stage) -> None:
     await until(lambda: not own.replica.app.grpc.server.connections)
     assert (await own.replica.post("/v1/resume"))["ready"]
     assert (await own.remoting.ask(*route, version=GO_AWAY_VERSION + 1)).code == 0
+
+
+async def test_channel_that_represents_grpc_producers_is_no_client(own: Stage) -> None:
+    """And a connected client without a group is one everywhere."""
+    app = own.replica.app
+    async with Client(own.replica.address, "idle") as idle, Consumer(own.replica.address, "", own.topic, "p") as sender:
+        await idle.heartbeat({})
+        telemetry = sender.stub.Telemetry(metadata=sender.metadata)
+        await telemetry.write(TelemetryCommand(settings=producer_settings(own.topic)))
+        producers = app.grpc.service.client_lifecycle.producers
+        await until(lambda: any(one.topics for one in producers.representatives))
+        (representative,) = producers.representatives
+        await until(lambda: app.registry.member(representative.channel) is not None)
+        (group,) = (
+            group for group in (await own.replica.get("/v1/producer-groups"))["items"] if group["name"] == own.topic
+        )
+        assert (group["members"], group["local"]) == (1, 1)
+        members = (await own.replica.get(f"/v1/producer-groups/{own.topic}"))["members"]
+        assert [member["client_id"] for member in members] == ["p"]
+        listed = [client["client_id"] for client in (await own.replica.get("/v1/clients"))["items"]]
+        assert listed == ["192.0.2.7@4711", "grpc@1", "idle", "p"]
+        assert (await own.replica.get("/v1/live"))["clients"] == len(listed)
+        metrics = (await own.replica.read.get("/metrics")).text.splitlines()
+        assert f"gantry_clients {len(listed)}.0" in metrics
+        connections = [line for line in metrics if line.startswith("rocketmq_producer_connections{")]
+        assert sum(float(line.rpartition(" ")[2]) for line in connections) == 2
+        telemetry.cancel()
 
 
 async def test_slash_in_a_name_does_not_end_the_segment_of_a_path(own: Stage) -> None:
