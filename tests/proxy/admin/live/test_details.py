@@ -133,6 +133,38 @@ async def test_page_of_another_replica_neither_shows_nor_drains_this_one(staged:
     assert staged.replica.app.core.drain.draining
 
 
+async def test_retries_that_wait_for_a_group_without_members_need_attention(staged: Stage) -> None:
+    """And they are not in the sum that the lag of a queue is compared with."""
+    path = f"/v1/consumer-groups/{GROUP}"
+    waiting = {"state": "offline", "members": [], "lag": 0, "retry_backlog": 3, "dead_letters": 0}
+    group = {**(await staged.replica.get(path)), **waiting}
+    summary = {**(await staged.replica.get("/v1/consumer-groups"))["items"][0], **waiting, "members": 0}
+    queue = {"broker": "broker-a", "queue": 0, "end": 2, "consumed": 0, "lag": 2, "consumed_until": None}
+    queues = [{**queue, "topic": "orders"}, {**queue, "topic": f"%RETRY%{GROUP}", "end": 3, "lag": 3}]
+    progress = {"group": GROUP, "lag": 5, "queues": queues, "unanswered": []}
+    async with browsing() as page:
+
+        async def answer(route: Route) -> None:
+            url = route.request.url.partition("?")[0]
+            if url.endswith("/consumer-groups"):
+                await route.fulfill(json={"items": [summary], "total": 1, "next": None})
+            elif url.endswith(path):
+                await route.fulfill(json=group)
+            elif url.endswith("/lag"):
+                await route.fulfill(json=progress)
+            else:
+                await route.continue_()
+
+        await page.route("**/v1/consumer-groups**", answer)
+        url = staged.replica.app.admin.url
+        await page.goto(str(url))
+        await expect(page.locator("#n-attention")).to_have_text("1")
+        await open_page(page, url, f"groups/{GROUP}")
+        findings = page.locator("#detail .findings")
+        await expect(findings).to_contain_text("It has no member, and 3 messages wait")
+        await expect(findings).to_contain_text("broker-a:0 of orders: 2 messages of 2")
+
+
 async def test_client_page_shows_its_stacks_and_disconnects(staged: Stage) -> None:
     url = staged.replica.app.admin.url
     async with browsing() as page:
