@@ -308,6 +308,8 @@ async def test_dead_letter_that_was_retried_by_pop_is_resent_to_a_grpc_group(own
     assert (await own.grpc.forward(again)).status.code == 20000
     (letter,) = (await own.replica.get(f"/v1/consumer-groups/{PUSH_GROUP}/dead-letters"))["items"]
     assert letter["topic"] == own.topic
+    stored = await own.replica.get(f"/v1/topics/%25DLQ%25{PUSH_GROUP}/messages/{letter['message_id']}")
+    assert stored["origin"] == own.topic
     path = f"/v1/consumer-groups/{PUSH_GROUP}/dead-letters/resend"
     (resent,) = (await own.replica.post(path, {"message_ids": [letter["message_id"]]}))["items"]
     assert resent["topic"] == f"%RETRY%{PUSH_GROUP}_{own.topic}"
