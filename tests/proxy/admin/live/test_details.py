@@ -62,6 +62,30 @@ async def test_group_page_explains_and_its_dead_letters_are_resent_and_purged(st
     ]
 
 
+async def test_dead_letters_that_could_not_be_read_are_read_again_and_lose_their_choice_when_resent(
+    staged: Stage,
+) -> None:
+    url = staged.replica.app.admin.url
+    async with browsing() as page:
+        await log_in(page, url, WRITE)
+        problem = {"status": 503, "content_type": "application/problem+json", "body": '{"detail": "no broker answers"}'}
+        await page.route("**/dead-letters?**", lambda route: route.fulfill(**problem))
+        await open_page(page, url, f"groups/{GROUP}")
+        panel = page.get_by_role("region", name="Dead letters", exact=True)
+        await expect(panel).to_contain_text("no broker answers")
+        await page.unroute("**/dead-letters?**")
+        every, one = panel.get_by_label("all shown"), panel.get_by_label(f"choose {UNIQUE_ID}")
+        await every.check()
+        await expect(one).to_be_checked()
+        await one.uncheck()
+        await expect(every).not_to_be_checked()
+        await every.check()
+        await expect(one).to_be_checked()
+        await confirm(page, "Resend chosen", f"1 message sent to %RETRY%{GROUP}")
+        await expect(one).not_to_be_checked()
+        await expect(every).not_to_be_checked()
+
+
 async def test_reset_shows_its_effect_before_it_moves_the_group(staged: Stage) -> None:
     await staged.replica.post(f"/v1/consumer-groups/{GROUP}/reset-offset", {"topic": staged.topic, "to": "earliest"})
     url = staged.replica.app.admin.url
