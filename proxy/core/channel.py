@@ -95,6 +95,8 @@ class Channel(Protocol):
     closed: bool
     # Whether another channel registers its producer groups at the brokers.
     producers_represented: bool
+    # Whether it is that channel, and no client.
+    representative: bool
     # Whether the client signs the requests that brokers receive, if it has credentials. For gRPC they are Gantry's.
     signs: bool
     # The `LeaveCause` (proxy/core/client_registry.py) if it unregisters.

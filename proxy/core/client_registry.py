@@ -11,7 +11,6 @@ from enum import StrEnum
 from typing import Any
 
 from proxy.core.channel import Channel
-from proxy.core.grpc_channel import GrpcChannel
 from remoting.tasks import isolated
 
 # Every Java client is in this producer group, for messages that the client library itself sends.
@@ -102,7 +101,7 @@ class Member:
     @property
     def representative(self) -> bool:
         """Whether it is no client, but a channel of this proxy that represents gRPC producers to brokers."""
-        return isinstance(self.channel, GrpcChannel) and self.channel.representative
+        return self.channel is not None and self.channel.representative
 
     @property
     def groups(self) -> Groups:

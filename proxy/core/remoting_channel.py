@@ -31,6 +31,7 @@ class RemotingChannel(RemotingConnection):
         "principal",
         "producers_represented",
         "protocol",
+        "representative",
         "session",
         "signs",
     )
@@ -51,6 +52,7 @@ class RemotingChannel(RemotingConnection):
         # Answered early, because the connection had stayed at its limit of in-flight requests.
         self.ended_polls = 0
         self.producers_represented = False
+        self.representative = False
         self.leave_cause = "unregistered"
         self.signs = True
         self.session = Session(str(peer.address))

@@ -17,11 +17,12 @@ from proxy.operations.message_scan import Exhausted, QueueName, Range, place_of,
 from proxy.operations.operation import BULK_TIMEOUT, REMOTE_TIMEOUT, operation
 from proxy.operations.paging import BadCursor, PageRequest, Place, cursor_of
 from proxy.operations.replica import Replica
-from proxy.operations.resending import Protocols, Target, send_again, target_topic
+from proxy.operations.resending import Protocols, Target, origin, send_again, target_topic
 from proxy.operations.services import AdminServices
 from proxy.operations.values import Answer, Name, RequestBody, Timestamp, at_milliseconds
 from remoting import properties
 from remoting.errors import BodyError
+from remoting.names import DLQ_PREFIX
 
 
 class MessageSummary(Answer):
@@ -57,6 +58,7 @@ class StoredMessageDetail(MessageSummary):
     """A stored message with its contents. Body and properties are null for callers who may not read contents."""
 
     born_host: str = Field(description="address of the producer", examples=["192.0.2.7:51234"])
+    origin: str | None = Field(description="topic that a dead letter was first sent to; null: it is none")
     flag: int
     sys_flag: int
     properties: dict[str, str] | None = Field(examples=[{"TAGS": "TagA"}])
@@ -234,6 +236,9 @@ async def get_message(services: AdminServices, request: MessageRequest) -> Store
     return StoredMessageDetail(
         **_summary(found, contents).model_dump(),
         born_host=f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
+        origin=origin(message, request.topic.removeprefix(DLQ_PREFIX))
+        if request.topic.startswith(DLQ_PREFIX)
+        else None,
         flag=message.flag,
         sys_flag=message.sys_flag,
         properties=dict(message.property_map) if contents else None,

@@ -55,7 +55,7 @@ class Lag(Answer):
     """The progress of a group."""
 
     group: str = Field(examples=["orders-billing"])
-    lag: int = Field(description="sum of all queues")
+    lag: int = Field(description="sum of all queues, those of its retry topics too")
     queues: list[QueueProgress]
     unanswered: list[str] = Field(description="brokers that did not answer, with the reason")
 

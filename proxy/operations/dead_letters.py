@@ -131,10 +131,14 @@ def _id(message: StoredMessage) -> str:
 
 @operation("dead_letters.resend", timeout=BULK_TIMEOUT, merged=False, writes=True)
 async def resend(services: AdminServices, order: ResendOrder) -> list[Resent]:
-    """Send dead letters again, one after the other. Raises RemotingError (TopicNotExist: there are none)."""
+    """Send dead letters again, one after the other, each once.
+
+    Raises RemotingError (TopicNotExist: there are none).
+    """
     topic = DLQ_PREFIX + order.group
     brokers = (await services.replica.core.backend.route(topic)).brokers
-    return [await _resend(services.replica, order, brokers, message_id) for message_id in order.resend.message_ids]
+    message_ids = dict.fromkeys(order.resend.message_ids)
+    return [await _resend(services.replica, order, brokers, message_id) for message_id in message_ids]
 
 
 @operation("groups.protocols")

@@ -36,6 +36,7 @@ class Operator:
     closed = False
     supports_go_away = False
     producers_represented = False
+    representative = False
     leave_cause = "unregistered"
     signs = False
     unread_bytes = 0

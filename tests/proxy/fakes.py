@@ -52,6 +52,7 @@ class FakeChannel:
     closed: bool = False
     supports_go_away: bool = True
     producers_represented: bool = False
+    representative: bool = False
     leave_cause: str = "unregistered"
     signs: bool = True
     principal: Principal = OWN

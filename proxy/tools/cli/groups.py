@@ -1,7 +1,7 @@
 """`gantry groups`."""
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from proxy.tools.cli.confirmation import confirm
 from proxy.tools.cli.output import Output, warn
 from proxy.tools.cli.reading import Queue
 from remoting.codes import RequestCode, ResponseCode, version_text
+from remoting.names import RETRY_PREFIX
 from remoting.routes import TopicRoute
 from remoting.topic_group_config import NEW_GROUP, changed_group, group_changes
 
@@ -55,7 +56,7 @@ async def _list(client: Client, output: Output, system: bool) -> None:
             output.dump(row)
         return
     output.table(
-        ("GROUP", "STATE", "ORDER", "RETRIES", "MEMBERS", "TOPICS", "LAG"),
+        ("GROUP", "STATE", "ORDER", "RETRIES", "MEMBERS", "TOPICS", "LAG", "RETRYING"),
         [
             (
                 row["group"],
@@ -64,7 +65,8 @@ async def _list(client: Client, output: Output, system: bool) -> None:
                 row["retries"],
                 row["members"],
                 ", ".join(row["topics"]) or "-",
-                row["lag"],
+                row["lag"] - row["retry_backlog"],
+                row["retry_backlog"],
             )
             for row in rows
         ],
@@ -90,8 +92,16 @@ def _described(name: str, configurations: Configurations, queues: list[QueueOffs
         "retries": int(first.get("retryMaxTimes", 16)),
         "enabled": all(item.get("consumeEnable", True) for item in configurations.values()),
         "topics": sorted({item.key.topic for item in queues}),
+        # With retries, unlike the lag elsewhere: scripts read it.
         "lag": sum(item.lag for item in queues),
+        "retry_backlog": sum(item.lag for item in queues if item.key.topic.startswith(RETRY_PREFIX)),
     }
+
+
+def _behind(described: Mapping[str, Any]) -> str:
+    """Return the sentence about the messages that wait for a group."""
+    retrying = described["retry_backlog"]
+    return f"{described['lag'] - retrying:,} messages behind" + (f", {retrying:,} to be retried" if retrying else "")
 
 
 async def _show(client: Client, output: Output, name: str) -> None:
@@ -121,7 +131,7 @@ async def _show(client: Client, output: Output, name: str) -> None:
         output.dump({**described, "members": connections, "queues": details})
         return
     order = "in order" if described["fifo"] else "in any order"
-    output.line((name, "bold"), f"  {len(connections)} members, {order}, {described['lag']:,} messages behind")
+    output.line((name, "bold"), f"  {len(connections)} members, {order}, {_behind(described)}")
     if connections:
         output.table(("CLIENT", "ADDRESS", "LANGUAGE", "VERSION"), [tuple(item.values()) for item in connections])
     output.table(("TOPIC", "BROKER", "QUEUE", "OFFSET", "END", "LAG"), [tuple(item.values()) for item in details])

@@ -2,11 +2,10 @@
 
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from fastapi import Depends, Path, Query, Request, Response
 from fastapi.dependencies.models import Dependant
-from fastapi.dependencies.utils import field_annotation_is_sequence
 from fastapi.routing import APIRoute
 from starlette.routing import Match
 from starlette.types import Scope
@@ -25,9 +24,14 @@ _Snapshot = TypeVar("_Snapshot")
 def _parameters(dependant: Dependant) -> Iterator[tuple[str, bool]]:
     """Yield the query parameters of a route and its dependencies: their names, and whether they may be repeated."""
     for field in dependant.query_params:
-        yield field.alias, field_annotation_is_sequence(field.field_info.annotation)
+        yield field.alias, _is_list(field.field_info.annotation)
     for dependency in dependant.dependencies:
         yield from _parameters(dependency)
+
+
+def _is_list(annotation: object) -> bool:
+    """Return whether a type is a list, or may be one."""
+    return any(get_origin(part) is list for part in (annotation, *get_args(annotation)))
 
 
 # Operations whose snapshots are merged over all replicas.

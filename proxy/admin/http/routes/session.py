@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request, Response
 from pydantic import Field
 
-from proxy.admin.access import BadCredentials, Caller, Gatekeeping
+from proxy.admin.access import BadCredentials, Caller, Gatekeeping, Role
 from proxy.admin.http.problems import Refused, too_many_logins
 from proxy.admin.http.routes.common import Operations, Route
 from proxy.admin.sessions import Session, set_cookie
@@ -71,6 +71,10 @@ async def log_in(request: Request, response: Response, gate: Gate, _: Operations
     except TooManyLogins:
         gate.refusals["logins"] += 1
         raise too_many_logins() from None
+    if caller.role is Role.NONE:
+        # Not a session: it would have less than the caller's address may have.
+        gate.refusals["role"] += 1
+        raise Refused(403, f"{caller.name} has no role here: operators may read, and super users may write")
     gate.sessions.close(request.headers)
     session_id, session = gate.sessions.open(caller.name, authorization)
     response.headers["set-cookie"] = set_cookie(session_id, request.url.scheme == "https")

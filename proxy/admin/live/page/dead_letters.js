@@ -10,14 +10,20 @@ const LIMIT = 100;
 
 export function deadLetters(view, name, path) {
   const chosen = new Set();
-  const every = make("label", {}, make("input", { type: "checkbox", onchange: (event) => choose(event.target.checked) }), " all shown");
+  const all = make("input", { type: "checkbox", onchange: () => choose(all.checked) });
+  const every = make("label", {}, all, " all shown");
   let shown = [];
   let refresh = () => {};
 
-  function choose(all) {
+  function choose(ticked) {
     chosen.clear();
-    if (all) shown.forEach((letter) => chosen.add(letter.message_id));
+    if (ticked) shown.forEach((letter) => chosen.add(letter.message_id));
     refresh();
+  }
+
+  function unchoose(ids) {
+    ids.forEach((id) => chosen.delete(id));
+    all.checked = false;
   }
 
   const columns = [
@@ -33,7 +39,7 @@ export function deadLetters(view, name, path) {
   const choice = {
     name: "", cell: (letter) => {
       const box = make("input", { type: "checkbox", "aria-label": `choose ${letter.message_id}`, checked: chosen.has(letter.message_id) });
-      box.addEventListener("change", () => { box.checked ? chosen.add(letter.message_id) : chosen.delete(letter.message_id); });
+      box.addEventListener("change", () => { box.checked ? chosen.add(letter.message_id) : unchoose([letter.message_id]); });
       return box;
     },
   };
@@ -41,7 +47,7 @@ export function deadLetters(view, name, path) {
   refresh = view.panel("Dead letters", async () => {
     shown = (await get(`${path}/dead-letters`, { limit: LIMIT })).items;
     if (!shown.length) return note("none");
-    const ids = () => shown.map((letter) => letter.message_id).filter((id) => chosen.has(id));
+    const ids = () => [...new Set(shown.map((letter) => letter.message_id))].filter((id) => chosen.has(id));
     const retry = retryChoice();
     const resend = action("Resend chosen", {
       danger: false,
@@ -51,8 +57,8 @@ export function deadLetters(view, name, path) {
         if (!ids().length) throw new Error("no dead letter is chosen");
         const { items } = await write("POST", `${path}/dead-letters/resend`, { message_ids: ids(), to: retry.select.value });
         const failed = items.filter((item) => !item.sent);
+        unchoose(items.filter((item) => item.sent).map((item) => item.message_id));
         if (failed.length) throw new Error(`${items.length - failed.length} sent, ${failed.length} not: ${failed[0].text}`);
-        chosen.clear();
         return `${count(items.length, "message")} sent to ${items[0].topic}`;
       },
       done: refresh,
@@ -60,7 +66,11 @@ export function deadLetters(view, name, path) {
     const purge = action("Purge all", {
       question: () => `Delete all dead letters of ${name}?`,
       details: () => ["All of them are deleted at every broker, also those that are not shown. This cannot be undone."],
-      act: async () => `deleted at ${(await write("DELETE", `${path}/dead-letters`)).brokers.join(", ")}`,
+      act: async () => {
+        const { brokers } = await write("DELETE", `${path}/dead-letters`);
+        unchoose([...chosen]);
+        return `deleted at ${brokers.join(", ")}`;
+      },
       done: refresh,
     });
     return [make("p", { class: "row" }, canWrite() ? every : null, resend, purge), table("Dead letters", canWrite() ? [choice, ...columns] : columns, shown)];

@@ -3,6 +3,7 @@
 import { get, part } from "./api.js";
 import { link, make, note } from "./dom.js";
 import { count, millis, short, span } from "./format.js";
+import { waiting } from "./groups.js";
 
 const MAX_MEMBERS = 20; // members that are asked for their statistics
 
@@ -23,8 +24,8 @@ function silent(group) {
 }
 
 function membership(group) {
-  if (group.members.length || !group.lag) return [];
-  return [["It has ", make("b", {}, "no member"), `, and ${count(group.lag, "message")} wait. Start a consumer.`]];
+  if (group.members.length || !waiting(group)) return [];
+  return [["It has ", make("b", {}, "no member"), `, and ${count(waiting(group), "message")} wait. Start a consumer.`]];
 }
 
 function* failing(group, infos) {
@@ -41,16 +42,18 @@ function* failing(group, infos) {
 }
 
 function* queues(progress, owners, group) {
-  const waiting = progress.queues.filter((queue) => queue.lag && !queue.topic.startsWith("%")).sort((one, other) => other.lag - one.lag);
-  if (!waiting.length) return;
-  const [worst] = waiting;
+  // Without retries, as the lag of a group everywhere.
+  const behind = progress.queues.filter((queue) => queue.lag && !queue.topic.startsWith("%")).sort((one, other) => other.lag - one.lag);
+  if (!behind.length) return;
+  const [worst] = behind;
+  const lag = behind.reduce((sum, queue) => sum + queue.lag, 0);
   const where = `${worst.broker}:${worst.queue} of ${worst.topic}`;
   const found = owners && owners.queues.find((queue) => queue.topic === worst.topic && queue.broker === worst.broker && queue.queue === worst.queue);
-  const words = ["The longest queue is ", make("b", {}, where), `: ${count(worst.lag, "message")} of ${short(progress.lag)}`];
+  const words = ["The longest queue is ", make("b", {}, where), `: ${count(worst.lag, "message")} of ${short(lag)}`];
   if (found) yield [...words, "; its member is ", ...found.client_ids.flatMap((id) => [link("clients", id), " "])];
   else yield [...words, group.members.length ? "; members share it, or none has reported it." : "."];
-  const share = worst.lag / waiting.reduce((sum, queue) => sum + queue.lag, 0);
-  if (waiting.length > 1 && share > 0.8) yield [`That queue alone has ${Math.round(100 * share)} % of the lag: one message group, or its member, is the reason.`];
+  const share = worst.lag / lag;
+  if (behind.length > 1 && share > 0.8) yield [`That queue alone has ${Math.round(100 * share)} % of the lag: one message group, or its member, is the reason.`];
 }
 
 function* skewed(group) {

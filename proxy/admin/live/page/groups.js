@@ -12,8 +12,11 @@ export const state = (group) => badge(group.state || "unknown", STATES[group.sta
 
 const unanswered = (group) => Boolean(group.unanswered && group.unanswered.length);
 
+// Messages that wait for a group: new ones, and those that failed.
+export const waiting = (group) => (group.lag || 0) + (group.retry_backlog || 0);
+
 // 1: stuck, 2: lagging, 3: dead letters, messages that wait for members, or brokers that do not answer; 4: fine.
-export const urgency = (group) => ["stuck", "lagging"].indexOf(group.state) + 1 || (unanswered(group) || group.dead_letters || (group.state === "offline" && group.lag) ? 3 : 4);
+export const urgency = (group) => ["stuck", "lagging"].indexOf(group.state) + 1 || (unanswered(group) || group.dead_letters || (group.state === "offline" && waiting(group)) ? 3 : 4);
 
 export function groupTable(label, groups) {
   return table(label, [

@@ -19,8 +19,7 @@ export function message(view, name) {
   const group = topic.startsWith(DEAD) ? topic.slice(DEAD.length) : null;
   view.panel("Message", async () => {
     const found = await get(path);
-    const origin = found.properties && (found.properties.RETRY_TOPIC || found.properties.DLQ_ORIGIN_TOPIC);
-    return facts([["dead letter of", group && link("groups", group)], ["first sent to", group && origin && link("topics", origin)], ["topic", link("topics", found.topic)], ["message id", found.message_id], ["place", `${found.broker}:${found.queue}:${found.offset}`], ["stored", moment(found.stored)], ["sent", moment(found.born)], ["from", found.born_host], ["tag", found.tag], ["keys", (found.keys || []).join(" ")], ["message group", found.message_group], ["retries", found.reconsumed]]);
+    return facts([["dead letter of", group && link("groups", group)], ["first sent to", found.origin && link("topics", found.origin)], ["topic", link("topics", found.topic)], ["message id", found.message_id], ["place", `${found.broker}:${found.queue}:${found.offset}`], ["stored", moment(found.stored)], ["sent", moment(found.born)], ["from", found.born_host], ["tag", found.tag], ["keys", (found.keys || []).join(" ")], ["message group", found.message_group], ["retries", found.reconsumed]]);
   }, { every: 0 });
   const target = make("select", { "aria-label": "receiver" }, make("option", { value: "" }, "every group"));
   view.panel("Where it went", async () => {

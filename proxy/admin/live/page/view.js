@@ -2,6 +2,7 @@
 
 import { make } from "./dom.js";
 
+const RETRY = 5000; // milliseconds until a panel without refreshes that could not be loaded is loaded again
 const FOCUSABLE = "a, button, input, select, [tabindex]";
 
 export class View {
@@ -13,7 +14,7 @@ export class View {
     this.element = make("div", { class: "view" }, make("div", { class: "wide row" }, this.heading, this.actions));
   }
 
-  // load: returns an element, or several. every: milliseconds until the next load; 0: only on demand.
+  // load: returns an element, or several. every: milliseconds until the next load; 0: on demand, and after a failure.
   panel(title, load, { every = 5000, wide = false, note = "" } = {}) {
     const body = make("div", { class: "body" }, make("p", { class: "faint" }, "loading…"));
     const section = make("section", { class: wide ? "wide" : "", "aria-label": title }, make("h3", {}, title, " ", make("small", {}, note)), body);
@@ -23,12 +24,16 @@ export class View {
       running += 1;
       const mine = running;
       let content;
+      let retry = false;
       try {
         content = [await load()].flat().filter(Boolean);
       } catch (error) {
+        retry = !every && mayPass(error);
         content = [make("p", { class: error.status === 404 ? "faint" : "bad" }, error.message)];
       }
-      if (mine === running && !this.closed) replace(body, content);
+      if (mine !== running || this.closed) return;
+      replace(body, content);
+      if (retry) this.after(RETRY, () => { if (mine === running) refresh(); });
     };
     const again = async () => {
       if (this.closed) return;
@@ -50,6 +55,9 @@ export class View {
     this.onclose?.();
   }
 }
+
+// Whether a request may succeed later: the server did not answer, failed, or had too many of them.
+const mayPass = (error) => !(error.status >= 400 && error.status < 500) || error.status === 429;
 
 // Whether the reader is filling in a form of the panel, or has marked text.
 function isBusy(body) {

@@ -254,7 +254,8 @@ async def test_history_holds_the_traffic_of_the_last_hour(own: Stage) -> None:
 
 async def test_dead_letter_is_resent_to_a_remoting_group(own: Stage) -> None:
     path = f"/v1/consumer-groups/{GROUP}/dead-letters/resend"
-    reply = await own.replica.post(path, {"message_ids": [UNIQUE_ID, "unknown"]})
+    # One that is named twice is sent once.
+    reply = await own.replica.post(path, {"message_ids": [UNIQUE_ID, "unknown", UNIQUE_ID]})
     assert reply["items"] == [
         {"message_id": UNIQUE_ID, "sent": True, "topic": f"%RETRY%{GROUP}", "text": ""},
         {"message_id": "unknown", "sent": False, "topic": None, "text": "the dead letter queue does not hold it"},
@@ -308,6 +309,8 @@ async def test_dead_letter_that_was_retried_by_pop_is_resent_to_a_grpc_group(own
     assert (await own.grpc.forward(again)).status.code == 20000
     (letter,) = (await own.replica.get(f"/v1/consumer-groups/{PUSH_GROUP}/dead-letters"))["items"]
     assert letter["topic"] == own.topic
+    stored = await own.replica.get(f"/v1/topics/%25DLQ%25{PUSH_GROUP}/messages/{letter['message_id']}")
+    assert stored["origin"] == own.topic
     path = f"/v1/consumer-groups/{PUSH_GROUP}/dead-letters/resend"
     (resent,) = (await own.replica.post(path, {"message_ids": [letter["message_id"]]}))["items"]
     assert resent["topic"] == f"%RETRY%{PUSH_GROUP}_{own.topic}"

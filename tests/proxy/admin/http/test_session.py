@@ -134,6 +134,19 @@ async def test_a_user_may_have_the_name_of_callers_without_a_credential(tmp_path
         assert (await served.read.post("/v1/drain", headers=csrf)).status_code == 403
 
 
+async def test_user_without_a_role_is_refused_and_the_session_stays(tmp_path: Path) -> None:
+    users = tmp_path / "users.toml"
+    users.write_text('[users.norm]\nsecret = "a-secret-of-norm"\n')
+    users.chmod(0o600)
+    async with replica(tmp_path / "store", auth={"users": users}) as served:
+        csrf = {CSRF_HEADER: (await served.read.post("/v1/session", json={"token": WRITE})).json()["csrf"]}
+        login = {"user": "norm", "token": "a-secret-of-norm"}
+        answer = await served.read.post("/v1/session", json=login, headers=csrf)
+        assert (answer.status_code, "norm has no role here" in answer.json()["detail"]) == (403, True)
+        assert "set-cookie" not in answer.headers
+        assert (await served.get("/v1/session"))["role"] == "write"
+
+
 async def test_a_login_over_the_limit_of_verifications_is_repeated_and_keeps_the_session(tmp_path: Path) -> None:
     users = tmp_path / "users.toml"
     users.write_text(f'[users.boss]\npassword = "{hash_password("password-of-boss")}"\nrole = "super"\n')

@@ -62,6 +62,30 @@ async def test_group_page_explains_and_its_dead_letters_are_resent_and_purged(st
     ]
 
 
+async def test_dead_letters_that_could_not_be_read_are_read_again_and_lose_their_choice_when_resent(
+    staged: Stage,
+) -> None:
+    url = staged.replica.app.admin.url
+    async with browsing() as page:
+        await log_in(page, url, WRITE)
+        problem = {"status": 503, "content_type": "application/problem+json", "body": '{"detail": "no broker answers"}'}
+        await page.route("**/dead-letters?**", lambda route: route.fulfill(**problem))
+        await open_page(page, url, f"groups/{GROUP}")
+        panel = page.get_by_role("region", name="Dead letters", exact=True)
+        await expect(panel).to_contain_text("no broker answers")
+        await page.unroute("**/dead-letters?**")
+        every, one = panel.get_by_label("all shown"), panel.get_by_label(f"choose {UNIQUE_ID}")
+        await every.check()
+        await expect(one).to_be_checked()
+        await one.uncheck()
+        await expect(every).not_to_be_checked()
+        await every.check()
+        await expect(one).to_be_checked()
+        await confirm(page, "Resend chosen", f"1 message sent to %RETRY%{GROUP}")
+        await expect(one).not_to_be_checked()
+        await expect(every).not_to_be_checked()
+
+
 async def test_reset_shows_its_effect_before_it_moves_the_group(staged: Stage) -> None:
     await staged.replica.post(f"/v1/consumer-groups/{GROUP}/reset-offset", {"topic": staged.topic, "to": "earliest"})
     url = staged.replica.app.admin.url
@@ -131,6 +155,38 @@ async def test_page_of_another_replica_neither_shows_nor_drains_this_one(staged:
         await open_page(page, url, f"replicas/{name}")
         await confirm(page, "Drain", "the replica drains")
     assert staged.replica.app.core.drain.draining
+
+
+async def test_retries_that_wait_for_a_group_without_members_need_attention(staged: Stage) -> None:
+    """And they are not in the sum that the lag of a queue is compared with."""
+    path = f"/v1/consumer-groups/{GROUP}"
+    waiting = {"state": "offline", "members": [], "lag": 0, "retry_backlog": 3, "dead_letters": 0}
+    group = {**(await staged.replica.get(path)), **waiting}
+    summary = {**(await staged.replica.get("/v1/consumer-groups"))["items"][0], **waiting, "members": 0}
+    queue = {"broker": "broker-a", "queue": 0, "end": 2, "consumed": 0, "lag": 2, "consumed_until": None}
+    queues = [{**queue, "topic": "orders"}, {**queue, "topic": f"%RETRY%{GROUP}", "end": 3, "lag": 3}]
+    progress = {"group": GROUP, "lag": 5, "queues": queues, "unanswered": []}
+    async with browsing() as page:
+
+        async def answer(route: Route) -> None:
+            url = route.request.url.partition("?")[0]
+            if url.endswith("/consumer-groups"):
+                await route.fulfill(json={"items": [summary], "total": 1, "next": None})
+            elif url.endswith(path):
+                await route.fulfill(json=group)
+            elif url.endswith("/lag"):
+                await route.fulfill(json=progress)
+            else:
+                await route.continue_()
+
+        await page.route("**/v1/consumer-groups**", answer)
+        url = staged.replica.app.admin.url
+        await page.goto(str(url))
+        await expect(page.locator("#n-attention")).to_have_text("1")
+        await open_page(page, url, f"groups/{GROUP}")
+        findings = page.locator("#detail .findings")
+        await expect(findings).to_contain_text("It has no member, and 3 messages wait")
+        await expect(findings).to_contain_text("broker-a:0 of orders: 2 messages of 2")
 
 
 async def test_client_page_shows_its_stacks_and_disconnects(staged: Stage) -> None:

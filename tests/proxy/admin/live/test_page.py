@@ -76,6 +76,21 @@ async def test_page_asks_for_a_token_if_one_is_required(tmp_path: Path) -> None:
         await expect(page.locator("#login")).to_be_hidden()
 
 
+async def test_login_of_a_user_without_a_role_is_reported_and_takes_nothing_away(tmp_path: Path) -> None:
+    users = tmp_path / "users.toml"
+    users.write_text('[users.norm]\nsecret = "a-secret-of-norm"\n')
+    users.chmod(0o600)
+    async with replica(tmp_path / "store", auth={"users": users}) as served, browsing() as page:
+        await page.goto(str(served.app.admin.url))
+        await page.locator("#log-in").click()
+        await page.locator("#token").fill("a-secret-of-norm")
+        await page.locator("#user").fill("norm")
+        await page.locator("#login button").click()
+        await expect(page.locator("#report")).to_contain_text("norm has no role here")
+        await expect(page.locator("#who")).to_have_text("local (read)")
+        await expect(page.locator("#state")).to_have_text("ready")
+
+
 async def test_page_shows_a_drain(tmp_path: Path) -> None:
     async with replica(tmp_path) as served, browsing() as page:
         await page.goto(str(served.app.admin.url))

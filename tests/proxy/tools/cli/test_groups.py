@@ -4,7 +4,9 @@ import time
 
 import pytest
 
+from proxy.operations.offset_table import QueueKey, QueueOffsets
 from proxy.settings.replication import SyncSettings
+from proxy.tools.cli import groups
 from tests.cluster.client import Client
 from tests.cluster.servers import Gantry
 from tests.proxy.tools.cli.shell import Shell
@@ -29,7 +31,7 @@ def test_groups_are_listed_and_shown(shell: Shell) -> None:
     topic = _consumed(shell, "groups-list", "listed")
     shell.ok("send", topic, "x", "--count", 4)
     [line] = [line for line in shell.ok("groups").out.splitlines() if line.startswith("listed ")]
-    assert line.split() == ["listed", "offline", "-", "16", "0", topic, "4"]
+    assert line.split() == ["listed", "offline", "-", "16", "0", topic, "4", "0"]
     [listed] = [item for item in shell.ok("groups", "--json").objects if item["group"] == "listed"]
     assert (listed["topics"], listed["lag"], listed["members"], listed["fifo"]) == ([topic], 4, 0, False)
     detail = shell.ok("groups", "show", "listed").out
@@ -38,6 +40,18 @@ def test_groups_are_listed_and_shown(shell: Shell) -> None:
     assert _state(shell, "listed") == (4, [5, 5])
     shell.ok("groups", "update", "listed", "--no-enabled")
     assert {item["group"]: item["state"] for item in shell.ok("groups", "--json").objects}["listed"] == "disabled"
+
+
+def test_retries_are_counted_apart_from_the_lag() -> None:
+    queues = [
+        QueueOffsets(QueueKey("orders", "broker-a", 0), 7, 4, 0, 0),
+        QueueOffsets(QueueKey("%RETRY%billing", "broker-a", 0), 5, 3, 0, 0),
+        QueueOffsets(QueueKey("%RETRY%billing_orders", "broker-a", 0), 2, 1, 0, 0),
+    ]
+    described = groups._described("billing", {"broker-a": {}}, queues)
+    assert (described["lag"], described["retry_backlog"]) == (6, 3)
+    assert groups._behind(described) == "3 messages behind, 3 to be retried"
+    assert groups._behind({**described, "lag": 3, "retry_backlog": 0}) == "3 messages behind"
 
 
 def test_system_groups_are_listed_on_request(shell: Shell) -> None:
