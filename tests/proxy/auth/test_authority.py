@@ -2,11 +2,9 @@ import hmac
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from proxy.auth.authority import Authority, Forbidden, NotAuthenticated
-from proxy.auth.reload import reload
 from proxy.auth.resources import permissions
 from proxy.core.context import Context
 from proxy.core.principal import OWN, Failure, Method
@@ -31,7 +29,6 @@ from tests.proxy.auth.users import (
     authority,
     own_source,
     plain_authority,
-    plain_source,
     signed,
     undelayed,
 )
@@ -292,78 +289,6 @@ def test_batches_with_messages_for_further_queues_need_all_topics(tmp_path: Path
     ask(made, signed(batch_of(pairs), ROOT))
 
 
-async def test_a_users_end_ends_its_tokens(tmp_path: Path) -> None:
-    made = authority(tmp_path)
-    alice, other = (made.principal(name, Method.TOKEN, proof="key") for name in ("alice-1", "not-in-the-file"))
-    made.has_token_key = lambda thumbprint: thumbprint == "key"
-    assert made.is_valid(alice, "192.0.2.7")
-    assert made.is_valid(other, "192.0.2.7")
-    file = tmp_path / "users.toml"
-    file.write_text(file.read_text().replace("[users.alice-1]", "[users.alice-1]\nenabled = false"))
-    await made.refresh()
-    assert not made.is_valid(alice, "192.0.2.7")
-    assert made.is_valid(other, "192.0.2.7")
-
-
-async def test_an_error_in_one_source_does_not_withhold_a_revocation_in_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    users, plain = own_source(tmp_path), plain_source(tmp_path, "accounts: []")
-    made = undelayed(Authority([users, plain]))
-    send = signed(command(RequestCode.SEND_MESSAGE_V2), ALICE)
-    ask(made, send)
-
-    async def fail() -> bool:
-        raise KeyError("secret")
-
-    file = tmp_path / "users.toml"
-    file.write_text(file.read_text().replace("[users.alice-1]", "[users.alice-1]\nenabled = false"))
-    with monkeypatch.context() as patch:
-        patch.setattr(plain, "refresh", fail)
-        await made.refresh()
-        await made.refresh()
-    with pytest.raises(NotAuthenticated):
-        ask(made, send)
-    assert plain.error == "cannot be checked for changes: KeyError"
-    assert caplog.text.count("plain_acl: cannot be checked") == 1
-    await made.refresh()
-    assert plain.error is None
-
-
-async def test_a_mistake_in_one_file_does_not_withhold_a_revocation_in_another(tmp_path: Path) -> None:
-    made = undelayed(Authority([own_source(tmp_path), plain_source(tmp_path, "accounts: []")]))
-    send = signed(command(RequestCode.SEND_MESSAGE_V2), ALICE)
-    ask(made, send)
-    file = tmp_path / "users.toml"
-    file.write_text(file.read_text().replace("[users.alice-1]", "[users.alice-1]\nenabled = false"))
-    (tmp_path / "plain_acl.yml").write_text("accounts: !!bool fasle")
-    await made.refresh()
-    with pytest.raises(NotAuthenticated):
-        ask(made, send)
-    assert "does not fit its tag" in str(made.sources[1].error)
-
-
-async def test_a_slow_server_of_keys_does_not_delay_changes_of_users(tmp_path: Path) -> None:
-    made = authority(tmp_path)
-    changed = anyio.Event()
-    made.change_listeners.append(changed.set)
-
-    async def slow() -> bool:
-        await anyio.sleep_forever()
-        return False
-
-    made.refreshers.append(slow)
-    async with anyio.create_task_group() as group:
-        group.start_soon(reload, made, 0.01)
-        await anyio.sleep(0.05)
-        file = tmp_path / "users.toml"
-        file.write_text(file.read_text() + '[users.new-user]\nsecret = "secret-of-new"\n')
-        with anyio.fail_after(20):
-            await changed.wait()
-        group.cancel_scope.cancel()
-    assert made.user("new-user") is not None
-
-
 def test_every_producer_may_ask_for_the_route_of_the_model_topic(tmp_path: Path) -> None:
     made = authority(tmp_path)
     ask(made, signed(command(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="TBW102"), BOB))
@@ -422,15 +347,6 @@ def test_a_wrong_signature_is_verified_once_whether_or_not_its_user_has_signed(
     assert len(verified) == 1
 
 
-async def test_a_new_secret_is_used_while_other_sources_are_still_read(tmp_path: Path) -> None:
-    source = own_source(tmp_path)
-    made = undelayed(Authority([source]))
-    ask(made, signed(command(RequestCode.PULL_MESSAGE), ALICE))
-    (tmp_path / "users.toml").write_text(OWN_FILE.replace("secret-of-alice", "another-secret-of-alice"))
-    assert await source.refresh()
-    ask(made, signed(command(RequestCode.PULL_MESSAGE), Credentials("alice-1", "another-secret-of-alice")))
-
-
 @pytest.mark.parametrize("code", [RequestCode.AUTH_CREATE_ACL, RequestCode.AUTH_UPDATE_ACL])
 def test_the_audit_log_names_the_subject_of_an_acl(
     tmp_path: Path, code: RequestCode, caplog: pytest.LogCaptureFixture
@@ -465,22 +381,6 @@ def test_the_audit_log_names_the_subject_of_an_acl(
         with pytest.raises(BodyError):
             change(body)
     assert len(lines) == len([record for record in caplog.records if record.name == "gantry.audit"])
-
-
-async def test_changes_of_users_apply_at_once(tmp_path: Path) -> None:
-    made = authority(tmp_path)
-    sent = signed(command(RequestCode.PULL_MESSAGE), ALICE)
-    ask(made, sent)
-    text = (tmp_path / "users.toml").read_text()
-    (tmp_path / "users.toml").write_text(text.replace('actions = ["Pub", "Sub"]', 'actions = ["Pub"]'))
-    await made.refresh()
-    with pytest.raises(Forbidden):
-        ask(made, sent)
-    (tmp_path / "users.toml").write_text(text.replace("[users.alice-1]", "[users.alice-1]\nenabled = false"))
-    await made.refresh()
-    with pytest.raises(NotAuthenticated):
-        ask(made, sent)
-    assert made.of_command(sent, peer()).failure is Failure.DISABLED_USER
 
 
 def test_anonymous_is_a_user_with_policies_of_its_own(tmp_path: Path) -> None:
