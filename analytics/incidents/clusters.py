@@ -154,6 +154,21 @@ def slow_onset(tables: Tables, cluster: Cluster, others: Sequence[Cluster] = ())
     rows = rows_of(tables, scope)
     places = rows["t"].to_numpy() - tables.first
     sends, logs = (np.bincount(places, rows[name], tables.periods) for name in ("sends", "logs"))
+    return _log_onset(tables, cluster, sends, logs, others)
+
+
+def size_onset(tables: Tables, cluster: Cluster) -> int:
+    """Return the period in which bodies began to grow, by the logarithm of their mean size."""
+    rows = rows_of(tables, cluster.scope)
+    places = rows["t"].to_numpy() - tables.first
+    sends, sizes = (np.bincount(places, rows[name], tables.periods) for name in ("sends", "bytes"))
+    return _log_onset(tables, cluster, sends, sends * np.log(np.maximum(sizes / np.maximum(sends, 1e-9), 1.0)), ())[0]
+
+
+def _log_onset(
+    tables: Tables, cluster: Cluster, sends: Array, logs: Array, others: Sequence[Cluster]
+) -> tuple[int, bool]:
+    """Return the period from which a logarithm grows, and whether gradually. logs: its sums over the sends."""
     length = cluster.end - cluster.start
     begin = max(cluster.start - max(_LEAD * length // 2, _LEAST_LEAD), 0)
     for other in others:

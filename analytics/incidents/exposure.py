@@ -6,8 +6,8 @@ from contextlib import contextmanager
 import numpy as np
 import pandas as pd
 
-from analytics.incidents.statistics import Array
-from analytics.incidents.tables import SEPARATOR
+from analytics.incidents.statistics import Array, smoothed
+from analytics.incidents.tables import SEPARATOR, STEP
 
 # Dimensions that explain something only in contrast with another value.
 CONTRASTED = frozenset({"replica", "broker", "sdk", "network", "tenant"})
@@ -33,10 +33,13 @@ class Exposure:
         for dimension, part in used.groupby("dimension"):
             codes, values = pd.factorize(part["value"])
             flat = codes * periods + (part["t"].to_numpy() - first)
-            counts = np.bincount(flat, part[column].to_numpy(), len(values) * periods)
-            made.add(str(dimension), pd.Index(values), counts.reshape(len(values), periods))
+            counts = np.bincount(flat, part[column].to_numpy(), len(values) * periods).reshape(len(values), periods)
+            if "rows_" in part:
+                rows = np.bincount(flat, part["rows_"].to_numpy(), counts.size).reshape(counts.shape)
+                _smooth_sampled(counts, rows)
+            made.add(str(dimension), pd.Index(values), counts)
             if dimension == "replica":
-                made.add(WHOLE, pd.Index([""]), counts.reshape(len(values), periods).sum(axis=0)[None, :])
+                made.add(WHOLE, pd.Index([""]), counts.sum(axis=0)[None, :])
         return made
 
     def add(self, dimension: str, values: pd.Index, counts: Array) -> None:
@@ -81,3 +84,23 @@ class Exposure:
     def all(self) -> float:
         """Requests in all, of the dimension that covers most of them."""
         return max((float(counts.sum()) for counts in self.counts.values()), default=0.0)
+
+
+def _smooth_sampled(counts: Array, rows: Array) -> None:
+    """Average the requests of values with few rows of many requests over as many periods as have some rows.
+
+    Failures are all recorded: in a period that happens to have no sampled success, they would be all requests.
+    """
+    for place in np.flatnonzero(counts.sum(axis=1) >= _SAMPLED * rows.sum(axis=1)):
+        alive = np.flatnonzero(rows[place])
+        if alive.size < 2:
+            continue
+        span = slice(alive[0], alive[-1] + 1)
+        series = counts[place, span]
+        # Requests of a typical row: that many times a Poisson count's is the variance. Polls are not sampled.
+        weight = np.mean(np.diff(series) ** 2) / 2 / series.mean()
+        counts[place, span] = smoothed(series, min(int(np.ceil(_ROWS * weight / series.mean())), _WIDEST))
+
+
+# Mean requests of a row in sampled records; least rows in the periods that are averaged, and most periods: an hour.
+_SAMPLED, _ROWS, _WIDEST = 2.0, 10.0, 3600 // STEP

@@ -96,6 +96,8 @@ def _related(one: Finding, other: Finding) -> bool:
         return True
     if _is_refused(one, other) or _is_refused(other, one):
         return True
+    if _is_retried(one, other) or _is_retried(other, one) or _is_behind(one, other) or _is_behind(other, one):
+        return True
     if _outlasts(one, other) or _outlasts(other, one):
         return False
     if _overlap(one, other) >= 0.4 and (_is_remainder(one, other) or _is_remainder(other, one)):
@@ -145,7 +147,29 @@ def _is_refused(refusal: Finding, stop: Finding) -> bool:
     return shared and together and (refusal.open or not stop.open)
 
 
-# Kinds after which what is refused stops.
+def _is_retried(refusal: Finding, surge: Finding) -> bool:
+    """Return whether a topic gets more sends because they are refused, and sent again, meanwhile."""
+    same = refusal.about.get("topic") == surge.about.get("topic") is not None or _is_of_tenant(surge, refusal)
+    inside = refusal.start - _SLACK <= surge.start and surge.end <= refusal.end + _SLACK
+    return refusal.kind in _REFUSALS | {"throttling"} and surge.kind == "traffic_surge" and same and inside
+
+
+def _is_behind(surge: Finding, stop: Finding) -> bool:
+    """Return whether a group is behind because a tenant sends more; that a topic sends more is known by the topic."""
+    inside = surge.start - _SLACK <= stop.start <= surge.end
+    return surge.kind == "traffic_surge" and stop.kind in _STOPS_BEFORE and inside and _is_of_tenant(stop, surge)
+
+
+def _is_of_tenant(narrow: Finding, wide: Finding) -> bool:
+    """Return whether a finding about a tenant concerns the topic of another one."""
+    topic = narrow.about.get("topic")
+    if topic is None:
+        return False
+    owner, separator, _ = topic.partition("%")
+    return _scope(wide) == frozenset({("tenant", owner if separator else "default")})
+
+
+# Kinds after which what is refused stops, or is sent again.
 _REFUSALS = frozenset({"credentials", "missing_topic", "missing_group"})
 
 
@@ -246,10 +270,10 @@ def _is_wide(finding: Finding) -> bool:
 def _cause(findings: list[Finding]) -> Finding:
     """Return the finding that names the cause, of findings in the order of _CAUSES."""
     first = findings[0]
-    topics = [each for each in findings if each.kind in ("silence", "traffic_drop")]
-    if first.kind == "network_silence" and len(topics) == 1 and len(findings) == 2:
-        # The only topic of a range of addresses says more than the range.
-        return topics[0]
+    stopped = [each for each in findings if each.kind in ("silence", "traffic_drop", "consumer_stopped")]
+    if first.kind == "network_silence" and len(stopped) == 1 and len(findings) == 2:
+        # The only topic or group of a range of addresses says more than the range.
+        return stopped[0]
     storms = [each for each in findings if each.kind == "redelivery_storm"]
     if first.kind == "dead_letters" and storms and first.affected < 0.1 * storms[0].affected:
         # Some of many redelivered messages always become dead letters.

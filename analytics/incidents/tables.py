@@ -82,6 +82,8 @@ _OF_ALL = 7
 _SLOW = "p50 * LEAST(8.0, GREATEST(2.0, POWER(p75 / GREATEST(p50, 1.0), 3.7)))"
 # A large body has four to sixteen times the median, and at least so many bytes.
 _LARGE = "GREATEST(2048.0, p50 * LEAST(16.0, GREATEST(4.0, POWER(p75 / GREATEST(p50, 1.0), 3.7))))"
+# Classes of delays by factor e: each is 3 % longer than the one before, less than a wrong clock changes a delay.
+DELAY_STEPS = 32
 # Repetitions of a message by one client in a minute that count; the attempt from which on a message is said to fail.
 _REPEATS, _LATE_ATTEMPT = 3, 6
 
@@ -247,8 +249,8 @@ SELECT CAST(FLOOR(t / {COARSE}.0) AS BIGINT) AS t, op, topic, grp, client, sdk, 
   SUM(m) AS m, COUNT(*) AS rows_, MIN(us) AS first_us, MAX(us) AS last_us FROM requests
 WHERE op IN ('send', 'receive', 'ack') AND client IS NOT NULL AND topic IS NOT NULL
 GROUP BY 1, op, topic, grp, client, sdk""",
-    "delays": """
-SELECT t, topic, client, sdk, network, tenant, replica, FLOOR(LN(1.0 + delay) * 8) AS size, SUM(w) AS n,
+    "delays": f"""
+SELECT t, topic, client, sdk, network, tenant, replica, FLOOR(LN(1.0 + delay) * {DELAY_STEPS}) AS size, SUM(w) AS n,
   COUNT(*) AS rows_ FROM requests WHERE delay IS NOT NULL AND topic IS NOT NULL
 GROUP BY t, topic, client, sdk, network, tenant, replica, 8""",
     "keys": f"""

@@ -1,11 +1,14 @@
-"""The onset of gradual changes of latency, errors and traffic."""
+"""The onset of gradual changes of latency, errors, traffic and sizes."""
 
 from collections.abc import Callable
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from analytics.incidents.detectors.sizes import sizes
 from analytics.incidents.onsets import daily_course, latency_bend, share_bend, volume_bend
+from analytics.incidents.tables import STEP, Tables
 
 _DAY = 288
 _COURSES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -94,3 +97,23 @@ def test_time_of_the_day_that_explains_nothing_is_left_out() -> None:
 def test_a_single_day_has_no_course() -> None:
     values, weights = _latencies(1)
     assert not daily_course(weights * values, weights, 0, slice(0, 0)).any()
+
+
+def test_bodies_that_grow_for_hours_begin_before_they_are_large() -> None:
+    """They grow twentyfold in twelve hours."""
+    random = np.random.default_rng(2)
+    begin, end, periods = 400, 544, 900
+    grown = np.clip((np.arange(periods) - begin) / (end - begin), 0.0, 1.0) * (np.arange(periods) < end)
+    sends = random.poisson(10.0, periods).astype(float)
+    bytes_ = sends * 1000 * (1 + 19 * grown) * np.exp(0.2 * random.standard_normal(periods))
+    large = np.where(1 + 19 * grown > 5, sends, 0.0)
+    numbers = {"t": np.arange(periods), "dimension": "topic", "value": "a", "sends": sends, "bytes": bytes_}
+    events = pd.DataFrame({"t": np.arange(periods), "event": "large", "topic": "a", "n": large, "rows_": large})
+    events = events[events["n"] > 0].assign(bytes=bytes_[large > 0], op="send", client="c", tenant=None, sdk=None)
+    events = events.assign(grp=None, broker=None, replica="r", network=None)
+    members, blank = pd.DataFrame({"sdk": ["grpc JAVA 5.0.7"], "first_us": [0.0]}), pd.DataFrame()
+    totals = pd.DataFrame({**numbers, "n": sends, "rows_": sends})
+    (found,) = sizes(Tables(totals, events, blank, blank, members, blank, blank, blank))
+    assert found.kind == "large_messages"
+    # An hour is a twelfth of the incident.
+    assert abs(found.start / STEP - begin) <= 12

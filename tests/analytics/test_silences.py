@@ -1,15 +1,19 @@
 """Address ranges, replicas, brokers and whole services from which requests stay away."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from analytics.incidents.detection import detect
 from analytics.incidents.detectors.silences import silences
 from analytics.incidents.finding import Finding
 from analytics.incidents.incident import Incident
+from analytics.incidents.statistics import Array
+from analytics.incidents.tables import STEP, Tables
 from tests.analytics import frames as kit
 from tests.analytics.jobs.record_files import write
 from tests.analytics.score import tables
@@ -110,3 +114,59 @@ def test_range_of_one_address_is_no_range(tmp_path: Path) -> None:
 
 def _of(root: Path, kind: str) -> list[Finding]:
     return [each for each in silences(tables(root)) if each.kind == kind]
+
+
+_PERIODS = 4 * 86400 // STEP
+
+
+def _of_rates(dimension: str, rates: Mapping[str, Array], weight: float = 1.0) -> list[Finding]:
+    """Return the silences of subjects whose rows come at these rates by period. weight: requests of a row."""
+    random = np.random.default_rng(4)
+    parts = []
+    for value, rate in rates.items():
+        rows = random.poisson(rate).astype(float)
+        part = pd.DataFrame({"t": np.arange(rate.size) + 5_800_100, "rows_": rows, "n": weight * rows})
+        parts += [part.assign(dimension=dimension, value=value)]
+        parts += [part.assign(dimension="replica", value="edge-0")] if dimension != "replica" else []
+    empty = pd.DataFrame()
+    totals = pd.concat(parts)
+    return silences(Tables(totals[totals["n"] > 0], empty, empty, empty, empty, empty, empty, empty))
+
+
+def _steady(rate: float) -> Array:
+    return np.full(_PERIODS, rate)
+
+
+def test_replica_that_gets_a_few_connections_back_was_silent_until_then() -> None:
+    """After a crash its clients stay where they went: only new ones come to it."""
+    rate = _steady(60.0)
+    rate[600:603] = 0.0
+    rate[603:650] *= 0.12
+    (found,) = _of_rates("replica", {"edge-0": _steady(60.0), "edge-1": rate})
+    assert (found.kind, dict(found.about)) == ("replica_silence", {"replica": "edge-1"})
+    assert found.start == (5_800_100 + 600) * STEP
+    # Few rows come then: some periods have none.
+    assert 3 * STEP <= found.end - found.start < 3 * STEP + 3600
+
+
+def test_silences_of_one_replica_that_are_minutes_apart_are_one() -> None:
+    rate = _steady(60.0)
+    rate[600:604] = rate[609:613] = 0.0
+    (found,) = _of_rates("replica", {"edge-0": _steady(60.0), "edge-1": rate})
+    assert (found.start, found.end) == ((5_800_100 + 600) * STEP, (5_800_100 + 613) * STEP)
+
+
+def test_sampled_rows_that_are_far_apart_are_no_silence() -> None:
+    """Five rows of a period stand for two thousand requests: none in some period is chance."""
+    rates = {name: _steady(8.0) for name in ("10.1.1.0/24", "10.1.2.0/24", "10.1.3.0/24")}
+    rates["10.1.2.0/24"][600] = 0.0
+    assert _of_rates("network", rates, 400.0) == []
+
+
+def test_a_silence_of_sampled_requests_counts_requests() -> None:
+    rates = {name: _steady(8.0) for name in ("10.1.1.0/24", "10.1.2.0/24", "10.1.3.0/24")}
+    rates["10.1.2.0/24"][600:624] = 0.0
+    (found,) = _of_rates("network", rates, 10.0)
+    # At the lowest rate that is usual.
+    assert 900 < found.affected < 1920
+    assert found.likelihood < 192

@@ -7,11 +7,12 @@ from analytics.incidents.clusters import clusters, finding
 from analytics.incidents.exposure import Exposure
 from analytics.incidents.finding import Finding
 from analytics.incidents.scan import Limits
-from analytics.incidents.tables import Tables
+from analytics.incidents.tables import DELAY_STEPS, Tables
 
 _LIMITS = Limits(factor=4.0, events=5, share=0.3, ratio=4.0, likelihood=15.0, floor=0.01)
-# A delay is odd if it differs by this factor from the range of a topic's other clients, and by so many milliseconds.
-_FACTOR = 2.0
+# A delay is odd if it differs by this factor from the range of a topic's other clients, or by a little more than that
+# range spans, and by so many milliseconds: where all have the same delay, a clock that is minutes off is plain.
+_FACTOR, _BEYOND_RANGE = 2.0, 1.1
 _LEAST_MS = 30_000.0
 
 
@@ -36,7 +37,7 @@ def clocks(tables: Tables) -> list[Finding]:
 
 def _odd(part: pd.DataFrame) -> "pd.Series[bool]":
     """Return which rows have a delay outside the range of the other clients of the topic."""
-    milliseconds = np.expm1(part["size"] / 8)
+    milliseconds = np.expm1((part["size"] + 0.5) / DELAY_STEPS)
     result = pd.Series(False, index=part.index)
     for client, own in part.groupby("client"):
         others = part["client"] != client
@@ -44,8 +45,9 @@ def _odd(part: pd.DataFrame) -> "pd.Series[bool]":
         weights = part.loc[reference.index, "n"]
         low, high = _quantile(reference, weights, 0.1), _quantile(reference, weights, 0.9)
         values = milliseconds[own.index]
-        above = (values > _FACTOR * high) & (values - high > _LEAST_MS)
-        below = (values < low / _FACTOR) & (low - values > _LEAST_MS)
+        factor = min(_FACTOR, _BEYOND_RANGE * high / max(low, 1.0))
+        above = (values > factor * high) & (values - high > _LEAST_MS)
+        below = (values < low / factor) & (low - values > _LEAST_MS)
         result[own.index] = above | below
     return result
 

@@ -15,7 +15,9 @@ from analytics.incidents.clusters import (
 from analytics.incidents.finding import Finding
 from analytics.incidents.scan import Cluster, Limits
 from analytics.incidents.tables import Tables
+from analytics.transforms.operations import SEND
 from analytics.transforms.responses import MEANINGS
+from remoting.codes import ResponseCode
 
 _LIMITS = Limits(factor=2.5, events=8, share=0.01, ratio=3.0, likelihood=18.0, floor=2e-3)
 # Kinds by response codes: their failures are separate from all others.
@@ -34,19 +36,27 @@ _NAMED = frozenset(code for codes, _ in _KINDS for code in codes)
 def failures(tables: Tables) -> list[Finding]:
     """Return findings about failed requests, each failure in one of them."""
     events = tables.events[tables.events["event"] == "failed"]
-    over, new = exposure(tables, "n"), new_sdks(tables)
+    over, sends, new = exposure(tables, "n"), exposure(tables, "sends"), new_sdks(tables)
     found = []
     for codes, kind in (*_KINDS, (None, "")):
         known = events["response"].isin(_NAMED if codes is None else codes)
         of_kind = events[known if codes is not None else ~known]
-        found += [_finding(tables, cluster, kind, new) for cluster in clusters(tables, of_kind, over, _LIMITS)]
+        parts = [(of_kind, over)]
+        if kind == "throttling":
+            # A quota rejects a part of the sends, while polls go on: among all requests that part would look small.
+            sent = of_kind["op"] == SEND
+            parts = [(of_kind[sent], sends), (of_kind[~sent], over)]
+        for rows, requests in parts:
+            found += [_finding(tables, each, kind, new) for each in clusters(tables, rows, requests, _LIMITS)]
     return found
 
 
 def _finding(tables: Tables, cluster: Cluster, kind: str, new: Mapping[str, float]) -> Finding:
-    # A response that says what is wrong begins with its first one.
-    start, growth = (cluster.start, False) if kind else onset(tables, cluster)
     code = int(cluster.events.groupby("response")["n"].sum().idxmax())
+    # A response that says what is wrong begins with its first one, but a server is more and more busy.
+    start, growth = (cluster.start, False) if kind and code != ResponseCode.SYSTEM_BUSY else onset(tables, cluster)
+    if growth:
+        kind = ""
     sdk = rolled_out(tables, cluster, new)
     facts = {"response": f"{code} ({MEANINGS.get(code, 'unknown')})"}
     if not kind and sdk is not None:

@@ -118,11 +118,15 @@ def _stops(
         series = counts[place, begins:ends]
         others = given[name] if name in given else total - counts[place]
         others = others[begins:ends]
-        if kind == "commits_stopped":
+        if kind == "commits_stopped" and name in given:
             # One commit covers all messages of some seconds: more messages are not more commits.
             series, others = np.minimum(series, _COMMITS / sampled), np.minimum(others, _COMMITS / sampled)
         # Ratio in blocks of several hours: blocks of trouble are few.
-        expected = _usual_ratio(series, others) * others
+        ratio = _usual_ratio(series, others)
+        if kind == "queue_stopped" and name in given:
+            # A group that takes a day's messages in an hour takes each of them once.
+            ratio = min(ratio, 1.0)
+        expected = ratio * others
         # Where receives do not follow sends closely, only larger deviations count.
         blocks = (_HOUR, max(min(6 * _HOUR, series.size // _FEW), _HOUR))
         certain = sampled / max(dispersion(series * sampled, expected * sampled, block) for block in blocks)

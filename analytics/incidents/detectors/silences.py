@@ -3,6 +3,8 @@
 Heartbeats and polls count too, so a night or a topic without messages is none of these.
 """
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from analytics.incidents.baseline import usual_range
@@ -17,7 +19,7 @@ KINDS = {
     "replica": "replica_silence",
     "broker": "broker_silence",
 }
-# Factor of the CUSUM; highest share of the usual requests; least number of missing ones, and likelihood.
+# Factor of the CUSUM; highest share of the usual rows; least number of missing ones, and likelihood.
 _LESS, _SHARE, _MISSING, _SURE = 0.1, 0.05, 30.0, 25.0
 # Share of the season's lowest count that is usual; share of hours below the lowest one, for records of a day.
 _LOW, _LOWEST = 0.8, 0.1
@@ -31,21 +33,27 @@ _HOUR = 3600 // STEP
 
 def silences(tables: Tables) -> list[Finding]:
     """Return findings service_silence, network_silence, replica_silence and broker_silence."""
-    whole = _matrix(tables, "replica")[1].sum(axis=0)[None, :]
-    found = _silent(tables, "", [""], whole)
+    _, counts, weights = _matrix(tables, "replica")
+    whole = counts.sum(axis=0)[None, :]
+    mean = (weights @ counts.sum(axis=1)) / max(counts.sum(), 1.0)
+    found = _silent(tables, "", [""], whole, np.array([mean]))
     for name in ("network", "replica", "broker"):
-        names, counts = _matrix(tables, name)
+        names, counts, weights = _matrix(tables, name)
         if len(names) > 1:
-            found += [each for each in _silent(tables, name, names, counts) if not _is_part(each, found)]
+            found += [each for each in _silent(tables, name, names, counts, weights) if not _is_part(each, found)]
     return found
 
 
-def _matrix(tables: Tables, name: str) -> tuple[list[str], Array]:
+def _matrix(tables: Tables, name: str) -> tuple[list[str], Array, Array]:
+    """Return the subjects, their rows by period, and how many requests a row stands for: under sampling, the few rows
+    of many requests are late or early by chance.
+    """
     rows = tables.totals[tables.totals["dimension"] == name]
     names, codes = np.unique(rows["value"].to_numpy(dtype=str), return_inverse=True)
     flat = codes * tables.periods + (rows["t"].to_numpy() - tables.first)
-    counts = np.bincount(flat, rows["n"], len(names) * tables.periods)
-    return [str(each) for each in names], counts.reshape(len(names), tables.periods)
+    counts = np.bincount(flat, rows["rows_"], len(names) * tables.periods)
+    weights = np.bincount(codes, rows["n"]) / np.maximum(np.bincount(codes, rows["rows_"]), 1.0)
+    return [str(each) for each in names], counts.reshape(len(names), tables.periods), weights
 
 
 def _is_part(silence: Finding, found: list[Finding]) -> bool:
@@ -55,7 +63,7 @@ def _is_part(silence: Finding, found: list[Finding]) -> bool:
     return common >= 0.5 * (silence.end - silence.start)
 
 
-def _silent(tables: Tables, name: str, names: list[str], counts: Array) -> list[Finding]:
+def _silent(tables: Tables, name: str, names: list[str], counts: Array, weights: Array) -> list[Finding]:
     lows = _lowest(tables, counts)
     first = (counts > 0).argmax(axis=1)
     found = []
@@ -63,12 +71,9 @@ def _silent(tables: Tables, name: str, names: list[str], counts: Array) -> list[
         series, low = counts[place], lows[place].copy()
         # Before its first request it did not exist.
         low[: first[place]] = 0.0
-        for span in intervals(gains(series, low, _LESS), _SURE * 0.6):
-            start, end = _quiet(series, low, span)
+        spans = intervals(gains(series, low, _LESS), _SURE * 0.6)
+        for start, end in _joined(run for span in spans for run in _runs(series, low, span)):
             seen, usual = (float(each[start:end].sum()) for each in (series, low))
-            score = likelihood(seen, usual)
-            if seen > _SHARE * usual or usual - seen < _MISSING or score < _SURE:
-                continue
             while start > 0 and series[start - 1] == 0:
                 start -= 1
             others = np.delete(counts, place, axis=0)[:, start:end].sum()
@@ -82,19 +87,42 @@ def _silent(tables: Tables, name: str, names: list[str], counts: Array) -> list[
             still = end >= tables.periods - 1 or not series[end:].any()
             until = (tables.last + 1 if still else tables.first + end) * STEP
             about = {name: value} if name else {}
-            kind = KINDS[name]
-            found.append(Finding(kind, begin, until, about, seen, usual, score, usual - seen, addresses, still))
+            score = likelihood(seen, usual)
+            seen, usual = seen * weights[place], usual * weights[place]
+            found.append(Finding(KINDS[name], begin, until, about, seen, usual, score, usual - seen, addresses, still))
     return found
 
 
-def _quiet(series: Array, low: Array, span: Interval) -> tuple[int, int]:
-    """Return a span without periods at its edges in which some requests came: it begins and ends inside of these."""
-    start, end = span.start, span.end
-    while end - start > 1 and series[end - 1] > _SHARE * low[end - 1]:
-        end -= 1
-    while end - start > 1 and series[start] > _SHARE * low[start]:
-        start += 1
-    return start, end
+def _runs(series: Array, low: Array, span: Interval) -> list[tuple[int, int]]:
+    """Return the part of a span without requests, if it is plain: after a crash, only clients that connect anew come
+    back, so few that later periods are empty by chance.
+    """
+    quiet = series[span.start : span.end] <= _SHARE * low[span.start : span.end]
+    edges = np.flatnonzero(np.diff(quiet.astype(int), prepend=0, append=0)) + span.start
+    runs: list[tuple[int, int]] = []
+    for start, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+        # Stray requests do not end a silence.
+        if runs and series[runs[-1][0] : end].sum() <= _SHARE * low[runs[-1][0] : end].sum():
+            start = runs.pop()[0]
+        runs.append((start, end))
+    plain = [run for run in runs if _is_plain(series, low, *run)]
+    longest = max(plain, key=lambda run: float((low - series)[slice(*run)].sum()), default=(0, 0))
+    return [run for run in _joined(plain) if run[0] <= longest[0] < run[1]]
+
+
+def _joined(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return runs without pauses of less than an hour: what crashes again was not well before."""
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(runs):
+        if joined and start - joined[-1][1] < _HOUR:
+            start = joined.pop()[0]
+        joined.append((start, end))
+    return joined
+
+
+def _is_plain(series: Array, low: Array, start: int, end: int) -> bool:
+    seen, usual = (float(each[start:end].sum()) for each in (series, low))
+    return usual - seen >= _MISSING and likelihood(seen, usual) >= _SURE
 
 
 def _lowest(tables: Tables, counts: Array) -> Array:

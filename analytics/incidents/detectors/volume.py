@@ -23,6 +23,8 @@ _NOTHING = 0.01
 _GROWN, _GROWN_TIMES = 1.7, 1.8
 # And the least ratio to the highest count of other days.
 _ABOVE = 1.4
+# A long drop: factor of the CUSUM, highest ratio to the typical count of such days and to the lowest one.
+_SHRUNK, _HALF, _BELOW = 0.55, 0.5, 0.75
 _LIKELIHOOD = 30.0
 # A growth takes so many hours at least; points of its series.
 _GROWTH_HOURS = 6
@@ -30,6 +32,8 @@ _HOUR = 3600 // STEP
 _TWO_DAYS = 2 * 24 * _HOUR
 _POINT = POINT // STEP
 _GROWTH_POINTS = _GROWTH_HOURS * _HOUR // _POINT
+# A long drop takes two hours at least.
+_SHRUNK_POINTS = 2 * _HOUR // _POINT
 # Points before a growth is plain in which it may have begun: sixteen hours.
 _REACH = 16 * _HOUR // _POINT
 # Points before a growth is plain that are left out of the season.
@@ -65,7 +69,7 @@ def _by_cause(topics: list[Finding], tenants: list[Finding]) -> list[Finding]:
     found = []
     for tenant in tenants:
         own = [each for each in topics if _is_topic_of(each, tenant)]
-        if any(each.affected >= _MOST_OF_TENANT * tenant.affected for each in own):
+        if len(own) < _TOGETHER and any(each.affected >= _MOST_OF_TENANT * tenant.affected for each in own):
             continue
         found.append(tenant)
         topics = [each for each in topics if each not in own]
@@ -81,8 +85,9 @@ def _is_topic_of(topic: Finding, tenant: Finding) -> bool:
 
 
 _GAINS = frozenset({"traffic_surge", "traffic_growth"})
-# Share of a tenant's surplus beyond which one topic is the cause.
-_MOST_OF_TENANT = 0.7
+# Share of a tenant's surplus beyond which one topic is the cause, and topics that gain together whatever their shares:
+# one of a tenant's topics often has most of its messages.
+_MOST_OF_TENANT, _TOGETHER = 0.7, 3
 
 
 def _matrix(tables: Tables, sends: pd.DataFrame, column: str) -> tuple[list[str], Array, Array]:
@@ -118,8 +123,16 @@ def _judged(tables: Tables, attribute: str, names: list[str], counts: Array, row
         found += [*growths, *(each for each in surges if not any(_covers(growth, each) for growth in growths))]
         drops = _drops(tables, about, series, usual.low[place], sampled)
         slow = [each for each in _drops(tables, about, series, _LOW * local.low[place], sampled) if _is_long(each)]
-        found += [*slow, *(each for each in drops if not any(_covers(other, each) for other in slow))]
+        drops = [*slow, *(each for each in drops if not any(_covers(other, each) for other in slow))]
+        less = _shrinkings(tables, about, series, local.expected[place], seasons.low[place], sampled)
+        # What is below the lowest usual count tells its beginning better.
+        less = [each for each in less if not any(_overlaps(each, drop) for drop in drops)]
+        found += [*drops, *less]
     return found
+
+
+def _overlaps(one: Finding, other: Finding) -> bool:
+    return one.start < other.end and other.start < one.end
 
 
 def _covers(wide: Finding, narrow: Finding) -> bool:
@@ -213,6 +226,27 @@ def _growths(
             kind, first, last = "traffic_growth", min(bend, span.start), peak
         start, end = first * _POINT, min(last * _POINT, tables.periods)
         found.append(_finding(tables, kind, about, start, end, more, less, score, more - less))
+    return found
+
+
+def _shrinkings(
+    tables: Tables, about: dict[str, str], counts: Array, expected: Array, low: Array, sampled: float
+) -> list[Finding]:
+    """Return drops to less than half of what is expected, for hours: a third of the producers that are left."""
+    points = np.arange(counts.size) // _POINT
+    seen, usual, lowest = (np.bincount(points, np.nan_to_num(series)) for series in (counts, expected, low))
+    certain = sampled / dispersion(seen * sampled, usual * sampled, 2)
+    # Before its first message a topic did not exist.
+    usual[: int(np.argmax(seen > 0)) + 1] = 0.0
+    found = []
+    for span in intervals(gains(seen * certain, usual * certain, _SHRUNK), _LIKELIHOOD):
+        some, more, least = (float(each[span.start : span.end].sum()) for each in (seen, usual, lowest))
+        score = likelihood(some * certain, more * certain)
+        if span.end - span.start < _SHRUNK_POINTS or some > _HALF * more or score < _LIKELIHOOD:
+            continue
+        if some <= _BELOW * least:
+            start, end = span.start * _POINT, min(span.end * _POINT, tables.periods)
+            found.append(_finding(tables, "traffic_drop", about, start, end, some, least, score, more - some))
     return found
 
 

@@ -1,0 +1,63 @@
+"""Findings that follow from a refusal or from a silence."""
+
+import pytest
+
+from analytics.incidents.finding import Finding
+from analytics.incidents.merging import incidents
+
+_HOUR = 3600.0
+
+
+def _finding(kind: str, start: float, end: float, **about: str) -> Finding:
+    """Return a finding about the first of the attributes; the others are what its requests have in common."""
+    facts = {"response": "1", "backlog": "5", "scope": next(iter(about))}
+    return Finding(kind, start * _HOUR, end * _HOUR, about, 0.5, 0.1, 50.0, 200.0, 1, False, facts)
+
+
+def test_the_only_group_of_a_range_says_more_than_the_range() -> None:
+    silence = _finding("network_silence", 1, 5, network="10.1.2.0/24")
+    stop = _finding("consumer_stopped", 1, 5, group="acme%g", topic="acme%a")
+    (incident,) = incidents([silence, stop], 1e6)
+    assert (incident.kind, dict(incident.about)) == ("consumer_stopped", dict(stop.about))
+
+
+def test_a_range_with_several_groups_is_the_cause() -> None:
+    stops = [_finding("consumer_stopped", 1, 5, group=f"acme%{name}", topic="acme%a") for name in "gh"]
+    (incident,) = incidents([_finding("network_silence", 1, 5, network="10.1.2.0/24"), *stops], 1e6)
+    assert incident.kind == "network_silence"
+
+
+@pytest.mark.parametrize(
+    ("topic", "begin", "kinds"),
+    [
+        ("acme%a", 1.0, ["credentials"]),
+        ("acme%b", 1.0, ["credentials", "traffic_surge"]),
+        ("acme%a", 0.0, ["traffic_surge", "credentials"]),
+    ],
+)
+def test_refused_sends_that_are_sent_again_are_no_surge(topic: str, begin: float, kinds: list[str]) -> None:
+    refused = _finding("credentials", 1, 3, network="10.1.2.0/24", group="acme%g", topic="acme%a", tenant="acme")
+    surge = _finding("traffic_surge", begin, 3, topic=topic)
+    assert [each.kind for each in incidents([refused, surge], 1e6)] == kinds
+
+
+@pytest.mark.parametrize(
+    ("topic", "kinds"), [("acme%b", ["throttling"]), ("dunlin%b", ["throttling", "traffic_surge"])]
+)
+def test_a_topic_of_a_throttled_tenant_has_no_surge_of_its_own(topic: str, kinds: list[str]) -> None:
+    throttled = _finding("throttling", 1, 3, tenant="acme", topic="acme%a")
+    assert [each.kind for each in incidents([throttled, _finding("traffic_surge", 1, 2, topic=topic)], 1e6)] == kinds
+
+
+@pytest.mark.parametrize(("begin", "kinds"), [(1.2, ["traffic_surge"]), (2.5, ["traffic_surge", "queue_stopped"])])
+def test_a_group_behind_a_tenants_surge_is_part_of_it(begin: float, kinds: list[str]) -> None:
+    surge = _finding("traffic_surge", 1, 2, tenant="acme")
+    about = {"group": "acme%g", "topic": "acme%a", "queue": "1", "broker": "b"}
+    stop = _finding("queue_stopped", begin, begin + 1, **about)
+    assert [each.kind for each in incidents([surge, stop], 1e6)] == kinds
+
+
+def test_two_tenants_at_one_time_are_two_incidents() -> None:
+    """The tenant of names without a namespace is called default."""
+    throttled = _finding("throttling", 1, 3, tenant="default")
+    assert len(incidents([throttled, _finding("traffic_surge", 1, 2, tenant="acme")], 1e6)) == 2

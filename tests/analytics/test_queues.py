@@ -1,0 +1,45 @@
+"""Queues of groups that take or commit at other times than messages come."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analytics.incidents.detectors.queues import queues
+from analytics.incidents.statistics import Array
+from analytics.incidents.tables import COARSE, STEP, Tables
+
+_DAY = 86400 // (COARSE * STEP)
+_PERIODS = 4 * _DAY
+
+
+def _kinds(sent: Array, taken: Array, commits: Array | None = None) -> list[str]:
+    """Return the kinds of findings. sent, taken, commits: by queue and period."""
+    parts = []
+    for op, counts in (("send", sent), ("receive", taken), ("ack", commits)):
+        for queue, row in enumerate(() if counts is None else counts):
+            part = pd.DataFrame({"t": np.arange(row.size), "queue": queue, "op": op, "m": row, "n": row, "rows_": row})
+            parts.append(part[row > 0].assign(topic="a", broker="b", grp=None if op == "send" else "g"))
+    blank = pd.DataFrame({"topic": []})
+    spans = pd.DataFrame({"t": np.arange(_PERIODS * COARSE)})
+    rows = pd.concat(parts, ignore_index=True)
+    return [each.kind for each in queues(Tables(spans, blank, blank, rows, blank, blank, blank, blank))]
+
+
+@pytest.mark.parametrize("rate", [0.7, 2.0, 6.0])
+def test_a_group_that_takes_a_days_messages_at_night_has_no_stopped_queue(rate: float) -> None:
+    """It takes what was sent since the night before in an hour and a half; by night, little is sent."""
+    course = 1 - 0.8 * np.cos((np.arange(_PERIODS) - 12) * 2 * np.pi / _DAY)
+    sent = np.random.default_rng(3).poisson(rate * course, (4, _PERIODS)).astype(float)
+    taken = np.zeros_like(sent)
+    for begin in range(9, _PERIODS, _DAY):
+        taken[:, begin : begin + 9] = sent[:, max(begin - _DAY, 0) : begin].sum(axis=1)[:, None] / 9
+    assert "queue_stopped" not in _kinds(sent, taken)
+
+
+@pytest.mark.parametrize(("stops", "kinds"), [(True, ["commits_stopped"]), (False, [])])
+def test_commits_without_receives_are_compared_with_those_of_other_queues(stops: bool, kinds: list[str]) -> None:
+    """All queues have few messages for six hours, or one is not committed."""
+    random = np.random.default_rng(4)
+    rates = np.full((12, _PERIODS), 5.0)
+    rates[1 if stops else slice(None), 300:336] *= 0.0 if stops else 0.03
+    assert _kinds(rates[:0], rates[:0], random.poisson(rates).astype(float)) == kinds

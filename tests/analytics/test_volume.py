@@ -1,0 +1,71 @@
+"""Topics and tenants that send much less or more than on other days, and what only looks like it."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analytics.incidents.detectors.volume import volume
+from analytics.incidents.finding import Finding
+from analytics.incidents.statistics import Array
+from analytics.incidents.tables import STEP, Tables
+
+_DAY, _HOUR = 86400 // STEP, 3600 // STEP
+# A Thursday.
+_FIRST = 20_006 * _DAY
+_BEGIN = 3 * _DAY + 8 * _HOUR
+
+
+def _found(rates: Mapping[str, Array]) -> list[Finding]:
+    """Return the findings about sends to topics at these rates by period."""
+    random = np.random.default_rng(6)
+    parts = []
+    for topic, rate in rates.items():
+        sends = random.poisson(rate).astype(float)
+        parts.append(pd.DataFrame({"t": np.arange(rate.size) + _FIRST, "topic": topic, "n": sends}))
+    flows = pd.concat(parts).assign(op="send")
+    flows["rows_"] = flows["n"]
+    blank = pd.DataFrame()
+    spans = pd.DataFrame({"t": flows["t"].unique()})
+    return volume(Tables(spans, blank, flows, blank, blank, blank, blank, blank))
+
+
+def _course(rate: float, days: int = 6) -> Array:
+    """Return a rate that is four times higher at noon than at midnight."""
+    return rate * (1 - 0.6 * np.cos(np.arange(days * _DAY) * 2 * np.pi / _DAY))
+
+
+@pytest.mark.parametrize("left", [0.3, 0.4])
+def test_a_topic_that_gets_a_third_for_hours_is_found(left: float) -> None:
+    """The lowest usual count, of another hour or day, is not much more than a third."""
+    rate = _course(10.0)
+    rate[_BEGIN : _BEGIN + 4 * _HOUR] *= left
+    (drop,) = _found({"a%1": rate, "a%2": _course(10.0), "a%3": _course(20.0)})
+    assert (drop.kind, drop.about["topic"]) == ("traffic_drop", "a%1")
+    assert drop.start == pytest.approx((_FIRST + _BEGIN) * STEP, abs=1800)
+    assert drop.end == pytest.approx((_FIRST + _BEGIN + 4 * _HOUR) * STEP, abs=1800)
+    # The text tells the lowest usual count, and what is missing is less than what is typical.
+    assert drop.observed < drop.expected < drop.observed + drop.affected
+
+
+@pytest.mark.parametrize("level", [0.3, 0.6])
+def test_a_weekend_with_less_is_no_drop(level: float) -> None:
+    weekend = np.ones(6 * _DAY)
+    weekend[2 * _DAY : 4 * _DAY] = level
+    assert _found({f"a%{number}": _course(10.0) * weekend for number in range(4)}) == []
+
+
+def test_a_tenant_whose_topics_all_send_more_is_found_although_one_has_most_messages() -> None:
+    rates = {"a%large": _course(100.0), **{f"a%{number}": _course(8.0) for number in range(3)}, "b%1": _course(20.0)}
+    for topic, rate in rates.items():
+        rate[_BEGIN : _BEGIN + 6] *= 5.0 if topic.startswith("a%") else 1.0
+    (surge,) = _found(rates)
+    assert (surge.kind, dict(surge.about)) == ("traffic_surge", {"tenant": "a"})
+
+
+def test_a_topic_with_most_of_a_tenants_surplus_is_found_alone() -> None:
+    rates = {"a%large": _course(100.0), "a%1": _course(8.0), "b%1": _course(20.0)}
+    for topic in ("a%large", "a%1"):
+        rates[topic][_BEGIN : _BEGIN + 6] *= 5.0
+    assert {dict(each.about).get("topic") for each in _found(rates)} == {"a%large", "a%1"}
