@@ -1,15 +1,10 @@
 """Gantry before brokers with access control: everything works with its own credentials and those of the clients."""
 
-import os
-import subprocess
-import sys
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import AsyncExitStack, suppress
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -18,12 +13,25 @@ import pytest
 
 from protos.apache.rocketmq.v2 import definition_pb2 as d
 from protos.apache.rocketmq.v2 import service_pb2 as pb
-from protos.apache.rocketmq.v2.definition_pb2 import Code
 from remoting import acl, fastjson
 from remoting.acl import UserInfo, UserStatus, UserType
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.signature import Credentials
+from tests.cluster.acl import (
+    ADMIN,
+    ALICE,
+    BOB,
+    IDENTITY,
+    INNER,
+    authorization,
+    broker_client,
+    client_of,
+    new_topic,
+    put_acl,
+    run_clients,
+    secured_cluster,
+)
 from tests.cluster.client import (
     Client,
     create_topic,
@@ -42,22 +50,13 @@ from tests.cluster.coverage import covers
 from tests.cluster.grpc.consumer import Consumer, codes
 from tests.cluster.grpc.replica import RENEWAL, Product
 from tests.cluster.reports import figure
-from tests.cluster.servers import PEERS, Cluster, Failed, Gantry, eventually, serving, started
+from tests.cluster.servers import Cluster, Failed, Gantry, eventually, serving
 from tests.proxy.tools.cli.access_walk import walk
 from tests.proxy.tools.cli.shell import Done, Shell
 
 pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(240, func_only=True)]
 
-# The kit's users of all brokers.
-ADMIN, INNER = Credentials("admin", "admin-secret-1"), Credentials("inner", "inner-secret-1")
-ALICE, BOB = Credentials("alice", "alice-secret-1"), Credentials("bob", "bob-secret-1")
 _BROKERS = ("broker-a", "broker-b")
-_IDENTITY = f"""
-[cluster]
-access_key = "{INNER.access_key}"
-secret_key = "{INNER.secret_key}"
-"""
-_UPDATE_ACL = 3007
 _LIKE_CONSUMER_GROUP = "\ua51e\uc0ad\u85b7\ua8b7\u9658\u15dd\ubf42\u290d\u6a26\u5fbb\u9c26\u4a4c\u4005"
 # Seconds after which a revoked permission is denied.
 _REVOCATION_LIMIT = 5.0
@@ -65,24 +64,20 @@ _REVOCATION_LIMIT = 5.0
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Two brokers that check permissions, with a user who may use all topics and groups, and one without permission."""
-    options = ("--acl", "--second-broker", "--fast-timers", "--quick")
-    with started(tmp_path_factory, "secured", *options) as cluster:
-        cluster.user(ALICE.access_key, ALICE.secret_key, "Topic:*=Pub,Sub", "Group:*=Sub")
-        cluster.user(BOB.access_key, BOB.secret_key)
+    with secured_cluster(tmp_path_factory) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
 def gantry(secured: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gantry]:
-    with Gantry(tmp_path_factory.mktemp("gantry"), secured.namesrv, _IDENTITY) as gantry:
+    with Gantry(tmp_path_factory.mktemp("gantry"), secured.namesrv, IDENTITY) as gantry:
         yield gantry
 
 
 @pytest.fixture(scope="module")
 def judging(secured: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gantry]:
     """A replica that authenticates clients itself, by the brokers' users."""
-    config = _IDENTITY + "[auth]\nbrokers = true\n"
+    config = IDENTITY + "[auth]\nbrokers = true\n"
     with Gantry(tmp_path_factory.mktemp("judging"), secured.namesrv, config) as gantry:
         yield gantry
 
@@ -90,23 +85,9 @@ def judging(secured: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
 @pytest.fixture(scope="module")
 def managing(secured: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gantry]:
     """A replica through which tools may change users."""
-    config = 'tools = "all"\n' + _IDENTITY + "[auth]\nbrokers = true\n"
+    config = 'tools = "all"\n' + IDENTITY + "[auth]\nbrokers = true\n"
     with Gantry(tmp_path_factory.mktemp("managing"), secured.namesrv, config) as gantry:
         yield gantry
-
-
-def _broker(secured: Cluster, name: str = "broker", user: Credentials = ADMIN) -> Client:
-    return Client(secured.addresses[name], credentials=user)
-
-
-def _client(gantry: Gantry, user: Credentials | None = ALICE, **options: Any) -> Client:
-    return Client(gantry.address, credentials=user, **options)
-
-
-async def _topic(secured: Cluster, name: str, queues: int = 1, kind: str = "NORMAL") -> str:
-    topic = unique(name)
-    await anyio.to_thread.run_sync(secured.topic, topic, queues, kind)
-    return topic
 
 
 # The credentials of clients.
@@ -125,8 +106,8 @@ async def _topic(secured: Cluster, name: str, queues: int = 1, kind: str = "NORM
 async def test_requests_without_permission_are_denied(
     secured: Cluster, gantry: Gantry, user: Credentials | None, remark: str
 ) -> None:
-    topic, group = await _topic(secured, "denied"), unique("group")
-    async with _client(gantry, user) as client, _broker(secured) as admin:
+    topic, group = await new_topic(secured, "denied"), unique("group")
+    async with client_of(gantry, user) as client, broker_client(secured) as admin:
         replies = [
             await client.ask(RequestCode.SEND_MESSAGE_V2, v2(client.named(send_fields(topic))), b"x"),
             await client.ask(RequestCode.GET_MAX_OFFSET, queue_fields(topic)),
@@ -148,28 +129,12 @@ async def test_requests_without_permission_are_denied(
             assert reply.code == ResponseCode.NO_PERMISSION, described(reply)
             assert remark in (reply.remark or "")
         assert await admin.consumers(group) == []
-    async with _client(gantry) as alice:
+    async with client_of(gantry) as alice:
         assert await alice.consumers(group) == [], "a denied client is no member here either"
 
 
 _GO = ("go-remoting", "go-grpc")
 _CLIENTS = ("java-remoting", "java-grpc", *_GO)
-
-
-def _run_clients(gantry: Gantry, runs: Sequence[tuple[Credentials, tuple[str, ...]]]) -> list[tuple[int, str]]:
-    """Run official clients at the same time; return the exit status and the output of each."""
-
-    def run(run: tuple[Credentials, tuple[str, ...]]) -> tuple[int, str]:
-        user, words = run
-        environment = {**os.environ, "PEERS_ACCESS_KEY": user.access_key, "PEERS_SECRET_KEY": user.secret_key}
-        command: list[str | Path] = [sys.executable, PEERS, "client", *words, "--endpoint", gantry.address]
-        done = subprocess.run(
-            [*command, "--timeout", "90"], capture_output=True, text=True, timeout=180, env=environment
-        )
-        return done.returncode, (done.stdout + done.stderr)[-3000:]
-
-    with ThreadPoolExecutor(len(runs)) as pool:
-        return list(pool.map(run, runs))
 
 
 async def test_official_clients(secured: Cluster, judging: Gantry) -> None:
@@ -185,7 +150,7 @@ async def test_official_clients(secured: Cluster, judging: Gantry) -> None:
     runs.append((ALICE, words("go-grpc", "roundtrip", checked, 3, "--kind", "transaction-check")))
     wrong = Credentials(ALICE.access_key, "wrong")
     denied = [(user, words(name, "produce", topics[name], 1)) for name in _GO for user in (wrong, BOB)]
-    results = await anyio.to_thread.run_sync(_run_clients, judging, [*runs, *denied])
+    results = await anyio.to_thread.run_sync(run_clients, judging, [*runs, *denied])
     for (_, arguments), (status, output) in zip(runs, results, strict=False):
         assert status == 0, f"{arguments}: {output}"
     for (_, arguments), (status, output) in zip(denied, results[len(runs) :], strict=True):
@@ -198,9 +163,9 @@ async def test_official_clients(secured: Cluster, judging: Gantry) -> None:
 
 
 async def test_crashed_client_is_unregistered(secured: Cluster, gantry: Gantry) -> None:
-    topic, group = await _topic(secured, "crash"), unique("group")
-    async with _broker(secured) as admin:
-        async with _client(gantry) as client:
+    topic, group = await new_topic(secured, "crash"), unique("group")
+    async with broker_client(secured) as admin:
+        async with client_of(gantry) as client:
             await client.heartbeat({group: [topic]})
             assert await admin.consumers(group) == [client.client_id]
             client.abort()
@@ -208,9 +173,9 @@ async def test_crashed_client_is_unregistered(secured: Cluster, gantry: Gantry) 
 
 
 async def test_locks_are_split_by_broker(secured: Cluster, gantry: Gantry) -> None:
-    topic, group = await _topic(secured, "locks", 2), unique("group")
+    topic, group = await new_topic(secured, "locks", 2), unique("group")
     queues = [message_queue(topic, number, broker) for broker in _BROKERS for number in range(2)]
-    async with _client(gantry) as client:
+    async with client_of(gantry) as client:
         await client.route(topic)
         body = orjson.dumps({"consumerGroup": group, "clientId": client.client_id, "mqSet": queues})
         # The brokers have not accepted a heartbeat: Gantry must not vouch for the client.
@@ -223,9 +188,9 @@ async def test_locks_are_split_by_broker(secured: Cluster, gantry: Gantry) -> No
 
 async def test_unknown_user_is_no_member(secured: Cluster, gantry: Gantry) -> None:
     """Its heartbeat names a topic that no broker has. Other requests follow at once."""
-    topic, group, left = await _topic(secured, "mine"), unique("group"), unique("left")
+    topic, group, left = await new_topic(secured, "mine"), unique("group"), unique("left")
     queues = [message_queue(topic, 0, broker) for broker in _BROKERS]
-    async with _client(gantry) as alice, _client(gantry, Credentials("nobody", "x")) as stranger:
+    async with client_of(gantry) as alice, client_of(gantry, Credentials("nobody", "x")) as stranger:
         await alice.route(topic)
         await alice.heartbeat({group: [topic]})
         locks = {
@@ -245,27 +210,27 @@ async def test_unknown_user_is_no_member(secured: Cluster, gantry: Gantry) -> No
         assert ResponseCode.SUCCESS not in (beaten.code, unlocked.code), (described(beaten), described(unlocked))
         assert "lockOKMQSet" not in locked.body.decode(), described(locked)
         assert await alice.consumers(group) == [alice.client_id]
-        async with _broker(secured) as admin:
+        async with broker_client(secured) as admin:
             assert await admin.consumers(group) == [alice.client_id]
 
 
 async def test_left_group_and_restarted_broker(secured: Cluster, gantry: Gantry) -> None:
     """The heartbeat of a client that has left a group is Gantry's; a restarted broker gets it, and the others'."""
-    topic, kept, left = await _topic(secured, "again"), unique("kept"), unique("left")
-    async with _client(gantry) as one, _client(gantry) as two:
+    topic, kept, left = await new_topic(secured, "again"), unique("kept"), unique("left")
+    async with client_of(gantry) as one, client_of(gantry) as two:
         await one.heartbeat({kept: [topic], left: [topic]})
         await two.heartbeat({kept: [topic]})
         await one.get(RequestCode.UNREGISTER_CLIENT, {"clientID": one.client_id, "consumerGroup": left})
         await anyio.to_thread.run_sync(secured.kill, "broker-b")
         await anyio.to_thread.run_sync(secured.restart, "broker-b")
-        async with _broker(secured, "broker-b") as admin:
+        async with broker_client(secured, "broker-b") as admin:
             await wait_until(lists(admin, kept, one.client_id, two.client_id), "both being members again")
             assert await admin.consumers(left) == []
 
 
 async def test_message_sent_back_is_redelivered(secured: Cluster, gantry: Gantry) -> None:
-    topic, group = await _topic(secured, "back"), unique("group")
-    async with _client(gantry) as client:
+    topic, group = await new_topic(secured, "back"), unique("group")
+    async with client_of(gantry) as client:
         await client.heartbeat({group: [topic, f"%RETRY%{group}"]})
         await client.send(topic, b"again")
         [message] = await client.pull(topic, group)
@@ -285,22 +250,22 @@ async def test_message_sent_back_is_redelivered(secured: Cluster, gantry: Gantry
 
 
 async def test_grpc_messages_are_renewed(secured: Cluster, tmp_path: Path) -> None:
-    topic, product = await _topic(secured, "renewed"), Product(tmp_path, "inprocess")
+    topic, product = await new_topic(secured, "renewed"), Product(tmp_path, "inprocess")
     async with (
-        serving(Gantry(tmp_path, secured.namesrv, product.config + _IDENTITY)) as gantry,
+        serving(Gantry(tmp_path, secured.namesrv, product.config + IDENTITY)) as gantry,
         Consumer(gantry.address, unique("group"), topic) as consumer,
     ):
         await consumer.receive(wait=0.1)
         await consumer.send(b"0")
         [message] = await consumer.receive_all(1, auto_renew=True)
         assert await consumer.receive(wait=RENEWAL + 6) == []
-        assert codes(await consumer.ack(message)) == [Code.OK] * 2
+        assert codes(await consumer.ack(message)) == [d.Code.OK] * 2
 
 
 async def test_memberships_are_announced_on_the_sync_topic(secured: Cluster, gantry: Gantry) -> None:
     """Other proxies read there; the topic is created, written to and read with Gantry's credentials."""
     sync, group = "DefaultHeartBeatSyncerTopic", unique("group")
-    async with _client(gantry) as member, AsyncExitStack() as stack:
+    async with client_of(gantry) as member, AsyncExitStack() as stack:
         readers = [
             await stack.enter_async_context(Client(secured.addresses[name], broker=broker, credentials=ADMIN))
             for name, broker in (("broker", "broker-a"), ("broker-b", "broker-b"))
@@ -327,7 +292,7 @@ async def test_memberships_are_announced_on_the_sync_topic(secured: Cluster, gan
 
 
 async def test_wrong_credentials_are_reported(secured: Cluster, tmp_path: Path) -> None:
-    config = _IDENTITY.replace(INNER.secret_key, "wrong")
+    config = IDENTITY.replace(INNER.secret_key, "wrong")
     with Gantry(tmp_path, secured.namesrv, config) as gantry:
         await eventually(lambda: "denies Gantry's own requests" in gantry.log.read_text(), "the log line")
         assert "wrong" not in gantry.log.read_text()
@@ -339,10 +304,10 @@ async def test_wrong_credentials_are_reported(secured: Cluster, tmp_path: Path) 
 async def test_gantry_signs_for_its_clients_in_mode_check(
     secured: Cluster, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    config = _IDENTITY + 'client_signatures = "check"\n'
-    topic = await _topic(secured, "check")
+    config = IDENTITY + 'client_signatures = "check"\n'
+    topic = await new_topic(secured, "check")
     with Gantry(tmp_path_factory.mktemp("check"), secured.namesrv, config) as gantry:
-        async with _client(gantry) as client:
+        async with client_of(gantry) as client:
             await client.send(topic, b"x", {"KEYS": "k"})
             [message] = await client.pull(topic, unique("group"))
             assert f"__BORNHOST\x01{client.local_address}" in message.properties
@@ -356,9 +321,9 @@ async def test_a_key_with_the_hash_of_another_hides_no_group(
     await anyio.to_thread.run_sync(
         secured.user, mallory.access_key, mallory.secret_key, "Topic:own=Sub", "Group:own=Sub"
     )
-    group, config = unique("group"), _IDENTITY + 'client_signatures = "check"\n[auth]\nbrokers = true\n'
+    group, config = unique("group"), IDENTITY + 'client_signatures = "check"\n[auth]\nbrokers = true\n'
     with Gantry(tmp_path_factory.mktemp("hashes"), secured.namesrv, config) as gantry:
-        async with _client(gantry, mallory) as client, _broker(secured) as admin:
+        async with client_of(gantry, mallory) as client, broker_client(secured) as admin:
 
             async def lock(**more: str) -> RemotingCommand:
                 queues = [message_queue("own", 0)]
@@ -376,26 +341,18 @@ async def test_a_key_with_the_hash_of_another_hides_no_group(
             assert json(reply)["lockOKMQSet"], "nobody else has the lock"
 
 
-async def _put_acl(secured: Cluster, user: str, topic: str, decision: str) -> None:
-    entry = {"resource": f"Topic:{topic}", "actions": ["Pub"], "decision": decision}
-    body = {"subject": f"User:{user}", "policies": [{"policyType": "Custom", "entries": [entry]}]}
-    for name in ("broker", "broker-b"):
-        async with _broker(secured, name) as admin:
-            await admin.get(_UPDATE_ACL, {"subject": f"User:{user}"}, orjson.dumps(body))
-
-
 @pytest.mark.parametrize("judge", ["brokers", "gantry"])
 async def test_revoked_permission_is_denied_within_seconds(
     secured: Cluster, gantry: Gantry, judging: Gantry, judge: str
 ) -> None:
     carol = Credentials(f"carol-{judge}", "carol-secret-1")
-    topic = await _topic(secured, "revoked")
+    topic = await new_topic(secured, "revoked")
     await anyio.to_thread.run_sync(secured.user, carol.access_key, carol.secret_key, f"Topic:{topic}=Pub")
     async with (
-        _client(gantry if judge == "brokers" else judging, carol) as client,
+        client_of(gantry if judge == "brokers" else judging, carol) as client,
         Consumer(judging.address, unique("group"), topic) as grpc_client,
     ):
-        grpc_client.metadata = (*grpc_client.metadata, *_authorization(carol))
+        grpc_client.metadata = (*grpc_client.metadata, *authorization(carol))
 
         async def remoting() -> bool:
             fields = v2(client.named(send_fields(topic)))
@@ -406,8 +363,8 @@ async def test_revoked_permission_is_denied_within_seconds(
                 topic=grpc_client.topic, body=b"x", system_properties=d.SystemProperties(message_id=unique("01"))
             )
             response = await grpc_client.call("SendMessage", pb.SendMessageRequest(messages=[message]))
-            assert response.status.code in (Code.OK, Code.FORBIDDEN, Code.UNAUTHORIZED), response
-            return bool(response.status.code == Code.OK)
+            assert response.status.code in (d.Code.OK, d.Code.FORBIDDEN, d.Code.UNAUTHORIZED), response
+            return bool(response.status.code == d.Code.OK)
 
         for protocol, permitted in {"remoting": remoting, "grpc": over_grpc}.items():
             if judge == "brokers" and protocol == "grpc":
@@ -415,7 +372,7 @@ async def test_revoked_permission_is_denied_within_seconds(
             # Users are new to Gantry, too.
             await wait_until(permitted, "the permission")
             begin = time.monotonic()
-            await _put_acl(secured, carol.access_key, topic, "Deny")
+            await put_acl(secured, carol.access_key, topic, "Deny")
 
             async def denied() -> bool:
                 return not await permitted()  # noqa: B023  # used in this iteration only
@@ -424,15 +381,7 @@ async def test_revoked_permission_is_denied_within_seconds(
             took = time.monotonic() - begin
             assert took < _REVOCATION_LIMIT
             figure(f"a permission revoked at the brokers is denied by {judge} over {protocol} after {took:.2f} s")
-            await _put_acl(secured, carol.access_key, topic, "Allow")
-
-
-def _authorization(user: Credentials) -> tuple[tuple[str, str], ...]:
-    """Return the metadata of a signed gRPC request."""
-    date = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    signature = user.key.digest(date.encode()).hex()
-    text = f"MQv2-HMAC-SHA1 Credential={user.access_key}, SignedHeaders=x-mq-date-time, Signature={signature}"
-    return (("x-mq-date-time", date), ("authorization", text))
+            await put_acl(secured, carol.access_key, topic, "Allow")
 
 
 # Users and ACLs through the access point.
@@ -451,9 +400,9 @@ async def test_changes_of_users_and_acls_reach_every_broker(secured: Cluster, ma
         return acl.encode(acl.AclInfo(acl_of_dave["subject"], {acl.PolicyType.CUSTOM: (entry,)}).to_json())
 
     async with (
-        _client(managing, ADMIN) as client,
-        _broker(secured, "broker") as first,
-        _broker(secured, "broker-b") as second,
+        client_of(managing, ADMIN) as client,
+        broker_client(secured, "broker") as first,
+        broker_client(secured, "broker-b") as second,
     ):
         found = await client.get(RequestCode.GET_BROKER_CLUSTER_INFO)
         assert fastjson.loads(found.body)["brokerAddrTable"].keys() == {"broker-a", "broker-b"}
@@ -491,7 +440,7 @@ async def test_mqadmin_manages_users_and_acls_through_the_port(secured: Cluster,
 
     async def state(broker: str) -> tuple[str, str, list[str]] | None:
         """Return password, status and actions of the user's only policy, as one broker has them."""
-        async with _broker(secured, broker) as client:
+        async with broker_client(secured, broker) as client:
             user = await client.get(RequestCode.AUTH_GET_USER, {"username": carol})
             acl = await client.get(RequestCode.AUTH_LIST_ACL, {"subjectFilter": carol})
         if not user.body:
@@ -544,7 +493,7 @@ def test_the_command_line_manages_users_and_acls_of_brokers(managing: Gantry, tm
 
 async def test_users_are_managed_by_super_users_only(managing: Gantry) -> None:
     for user in (None, ALICE, BOB):
-        async with _client(managing, user) as client:
+        async with client_of(managing, user) as client:
             for code in (RequestCode.AUTH_LIST_USER, RequestCode.AUTH_LIST_ACL, RequestCode.AUTH_DELETE_USER):
                 reply = await client.ask(code, {"username": "alice"})
                 assert reply.code == ResponseCode.NO_PERMISSION, described(reply)
