@@ -227,11 +227,12 @@ async def test_message_sent_after_a_cancelled_receive_is_delivered(consumer: Con
 
 
 @covers("SyncLiteSubscription")
-async def test_lite_subscription_is_not_implemented_by_older_brokers(consumer: Consumer) -> None:
+async def test_lite_subscription_of_a_regular_group_is_refused(consumer: Consumer) -> None:
+    """Older brokers have regular groups only."""
     request = pb.SyncLiteSubscriptionRequest(
         action=d.COMPLETE_ADD, topic=consumer.topic, group=consumer.group, lite_topic_set=["one"]
     )
-    assert (await consumer.call("SyncLiteSubscription", request)).status.code == Code.NOT_IMPLEMENTED
+    assert (await consumer.call("SyncLiteSubscription", request)).status.code == Code.ILLEGAL_TOPIC
 
 
 async def test_undelivered_messages_of_a_broken_stream_are_redelivered(consumer: Consumer) -> None:
