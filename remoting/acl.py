@@ -63,11 +63,6 @@ class UserInfo:
         return cls.of(_loads(body))
 
     @classmethod
-    def parse_list(cls, body: bytes) -> "list[UserInfo]":
-        """Parse a list of UserInfo; brokers write an empty list as no body. Raises BodyError."""
-        return [cls.of(item) for item in _list(_loads(body) if body else [])]
-
-    @classmethod
     def of(cls, data: object) -> "UserInfo":
         """Return the user of a JSON object. Raises BodyError."""
         values = _object(data)
@@ -136,11 +131,6 @@ class AclInfo:
     def parse(cls, body: bytes) -> "AclInfo":
         """Parse an AclInfo. Raises BodyError."""
         return cls._of(_loads(body))
-
-    @classmethod
-    def parse_list(cls, body: bytes) -> "list[AclInfo]":
-        """Parse a list of AclInfo; brokers write an empty list as no body. Raises BodyError."""
-        return [cls._of(item) for item in _list(_loads(body) if body else [])]
 
     @classmethod
     def _of(cls, data: object) -> "AclInfo":

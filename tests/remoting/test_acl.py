@@ -32,16 +32,13 @@ _ALICE = AclInfo(
 def test_users_of_a_broker_are_parsed() -> None:
     admin = UserInfo("admin", "admin-secret-1", UserType.SUPER, UserStatus.ENABLE)
     alice = UserInfo("alice", "alice-secret-1", UserType.NORMAL, UserStatus.DISABLE)
-    assert UserInfo.parse_list(_USERS) == [admin, alice]
-    assert UserInfo.parse_list(b"") == []
+    assert [UserInfo.of(item) for item in orjson.loads(_USERS)] == [admin, alice]
     assert orjson.loads(acl.encode([admin.to_json(), alice.to_json()])) == orjson.loads(_USERS)
     assert "secret" not in repr(admin)
 
 
 def test_acls_of_a_broker_are_parsed() -> None:
     assert AclInfo.parse(_ACL) == _ALICE
-    assert AclInfo.parse_list(b"[" + _ACL + b"]") == [_ALICE]
-    assert AclInfo.parse_list(b"") == []
     assert _ALICE.username == "alice"
     assert orjson.loads(acl.encode(_ALICE.to_json())) == orjson.loads(_ACL)
 
@@ -92,7 +89,7 @@ JSON = st.recursive(
 @given(JSON)
 def test_any_json_is_parsed_or_rejected(data: object) -> None:
     body = orjson.dumps(data)
-    for parse in (UserInfo.parse, UserInfo.parse_list, AclInfo.parse, AclInfo.parse_list):
+    for parse in (UserInfo.parse, AclInfo.parse):
         try:
             parse(body)
         except BodyError:

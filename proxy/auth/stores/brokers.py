@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from proxy.auth.policy import Directory, Pattern, Role, parse_actions, parse_networks
+from proxy.auth.sources.broker_lists import Acls, read_acls, read_users
 from proxy.auth.sources.brokers import directory
 from proxy.auth.stores.store import (
     GROUP_PREFIX,
@@ -45,13 +46,13 @@ class BrokersStore:
     async def users(self) -> list[UserEntry]:
         """Return all users."""
         users, acls = await self._read_users(), await self._read_acls()
-        counts = {info.username: sum(map(len, info.policies.values())) for info in acls}
+        counts = {info.username: sum(map(len, info.policies.values())) for info in acls.infos}
         return [
             UserEntry(
                 user.username,
                 Role.SUPER if user.user_type is UserType.SUPER else Role.NORMAL,
                 (),
-                user.user_status is not UserStatus.DISABLE,
+                user.user_status is not UserStatus.DISABLE and user.username not in acls.denied,
                 counts.get(user.username, 0),
             )
             for user in sorted(users, key=lambda user: user.username)
@@ -61,7 +62,7 @@ class BrokersStore:
         """Return the policies of all users, or of one."""
         if subject is not None:
             await self._user(subject)
-        acls = sorted(await self._read_acls(), key=lambda info: info.subject)
+        acls = sorted((await self._read_acls()).infos, key=lambda info: info.subject)
         return [
             _entry(info.username or info.subject, kind, entry)
             for info in acls
@@ -72,7 +73,8 @@ class BrokersStore:
 
     async def directory(self) -> Directory:
         """Return the users and policies as decisions use them."""
-        return directory(await self._read_users(), await self._read_acls())
+        users, acls = await self._read_users(), await self._read_acls()
+        return directory(users, acls.infos, acls.denied)
 
     async def create(self, user: NewUser) -> str | None:
         """Create a user."""
@@ -152,13 +154,13 @@ class BrokersStore:
 
     async def _put(self, subject: str, entry: AclEntry) -> None:
         info = AclInfo(_SUBJECT + subject, {PolicyType.CUSTOM: (entry,)})
-        has_acl = any(known.username == subject for known in await self._read_acls())
+        has_acl = any(known.username == subject for known in (await self._read_acls()).infos)
         code = RequestCode.AUTH_UPDATE_ACL if has_acl else RequestCode.AUTH_CREATE_ACL
         await self._ask(code, {"subject": info.subject}, acl.encode(info.to_json()))
 
     async def _custom(self, subject: str, pattern: Pattern) -> AclEntry | None:
         """Return the entry of a user's custom policy on a resource."""
-        for info in await self._read_acls():
+        for info in (await self._read_acls()).infos:
             if info.username == subject:
                 for entry in info.policies.get(PolicyType.CUSTOM, ()):
                     if _resource(entry) == str(pattern):
@@ -172,10 +174,10 @@ class BrokersStore:
         raise NotInStore(f"there is no user {name}")
 
     async def _read_users(self) -> list[UserInfo]:
-        return UserInfo.parse_list(await self._ask(RequestCode.AUTH_LIST_USER, {}, b""))
+        return read_users(await self._ask(RequestCode.AUTH_LIST_USER, {}, b""))
 
-    async def _read_acls(self) -> list[AclInfo]:
-        return AclInfo.parse_list(await self._ask(RequestCode.AUTH_LIST_ACL, {}, b""))
+    async def _read_acls(self) -> Acls:
+        return read_acls(await self._ask(RequestCode.AUTH_LIST_ACL, {}, b""))
 
 
 def _entry(user: str, kind: PolicyType, entry: AclEntry) -> PolicyEntry:
