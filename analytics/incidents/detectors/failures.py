@@ -17,7 +17,6 @@ from analytics.incidents.scan import Cluster, Limits
 from analytics.incidents.tables import Tables
 from analytics.transforms.operations import SEND
 from analytics.transforms.responses import MEANINGS
-from remoting.codes import ResponseCode
 
 _LIMITS = Limits(factor=2.5, events=8, share=0.01, ratio=3.0, likelihood=18.0, floor=2e-3)
 # Kinds by response codes: their failures are separate from all others.
@@ -28,6 +27,7 @@ _KINDS: tuple[tuple[frozenset[int], str], ...] = (
     # SYSTEM_BUSY, POLLING_FULL and FLOW_CONTROL of remoting are TOO_MANY_REQUESTS of gRPC.
     (frozenset({2, 209, 215, 42900}), "throttling"),
 )
+_SYSTEM_BUSY = 2
 # Kinds by the scope, if the response says nothing.
 _SCOPES: Mapping[str, str] = {"broker": "broker_fault", "replica": "replica_fault"}
 _NAMED = frozenset(code for codes, _ in _KINDS for code in codes)
@@ -54,7 +54,7 @@ def failures(tables: Tables) -> list[Finding]:
 def _finding(tables: Tables, cluster: Cluster, kind: str, new: Mapping[str, float]) -> Finding:
     code = int(cluster.events.groupby("response")["n"].sum().idxmax())
     # A response that says what is wrong begins with its first one, but a server is more and more busy.
-    start, growth = (cluster.start, False) if kind and code != ResponseCode.SYSTEM_BUSY else onset(tables, cluster)
+    start, growth = (cluster.start, False) if kind and code != _SYSTEM_BUSY else onset(tables, cluster)
     if growth:
         kind = ""
     sdk = rolled_out(tables, cluster, new)
