@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analytics.incidents.detectors.volume import volume
+from analytics.incidents.detectors.volume import _shrinkings, volume
 from analytics.incidents.finding import Finding
 from analytics.incidents.statistics import Array
 from analytics.incidents.tables import STEP, Tables
@@ -15,6 +15,7 @@ _DAY, _HOUR = 86400 // STEP, 3600 // STEP
 # A Thursday.
 _FIRST = 20_006 * _DAY
 _BEGIN = 3 * _DAY + 8 * _HOUR
+_BATCH = slice(_DAY + _HOUR, _DAY + 3 * _HOUR)
 
 
 def _found(rates: Mapping[str, Array]) -> list[Finding]:
@@ -69,3 +70,15 @@ def test_a_topic_with_most_of_a_tenants_surplus_is_found_alone() -> None:
     for topic in ("a%large", "a%1"):
         rates[topic][_BEGIN : _BEGIN + 6] *= 5.0
     assert {dict(each.about).get("topic") for each in _found(rates)} == {"a%large", "a%1"}
+
+
+def test_a_batch_that_moves_with_the_clocks_leaves_no_drop() -> None:
+    """Its former hour has an expected count, but the lowest one around is that of a quiet night."""
+    counts, expected, low = (np.full(2 * _DAY, rate) for rate in (2.0, 2.0, 2.0))
+    expected[_BATCH], low[_BATCH], counts[_BATCH] = 40.0, 1.5, 1.0
+    spans = pd.DataFrame({"t": np.arange(2 * _DAY) + _FIRST})
+    blank = pd.DataFrame()
+    tables = Tables(spans, *[blank] * 7)
+    assert _shrinkings(tables, {"topic": "a"}, counts, expected, low, 1.0) == []
+    low[_BATCH] = 30.0
+    assert [each.kind for each in _shrinkings(tables, {"topic": "a"}, counts, expected, low, 1.0)] == ["traffic_drop"]

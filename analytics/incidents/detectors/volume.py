@@ -244,7 +244,8 @@ def _shrinkings(
         score = likelihood(some * certain, more * certain)
         if span.end - span.start < _SHRUNK_POINTS or some > _HALF * more or score < _LIKELIHOOD:
             continue
-        if some <= _BELOW * least:
+        # A batch that moves with the clocks is expected at two times; around either, the lowest count is small.
+        if some <= _BELOW * least and likelihood(some * certain, least * certain) >= _SURE:
             start, end = span.start * _POINT, min(span.end * _POINT, tables.periods)
             found.append(_finding(tables, "traffic_drop", about, start, end, some, least, score, more - some))
     return found
