@@ -88,6 +88,11 @@ class SentMessage:
         self.lite_topic = ""
         self.priority: int | None = None
 
+    @property
+    def sharding_key(self) -> str:
+        """The message group, or else the lite topic; it determines the queue. "" without either."""
+        return self.message_group or self.lite_topic
+
 
 class SendRequest(ReadRequest):
     """A SendMessageRequest of one message."""

@@ -91,7 +91,7 @@ class SendService:
         if message.delivery_timestamp is None:
             rpc.topic, rpc.bytes_in = topic, len(message.body)
             rpc.key = (message.keys[0] if message.keys else "") or message.message_group or None
-        broker, reply = await self._store(rpc, route, message.message_group or message.lite_topic, command)
+        broker, reply = await self._store(rpc, route, message.sharding_key, command)
         rpc.messages = 1
         if reply.code == _SUCCESS:
             return _STATUS_OK + _ENTRIES.message(_ENTRY_OK + _encode_result(message, kind, broker, reply))
@@ -156,9 +156,8 @@ class SendService:
         async def store_in_order(indexes: list[int]) -> None:
             for index in indexes:
                 message, command, kind = prepared[index]
-                key = message.message_group or message.lite_topic
                 try:
-                    broker, reply = await self._store(rpc, route, key, command)
+                    broker, reply = await self._store(rpc, route, message.sharding_key, command)
                     entries[index] = _entry(message, kind, broker, reply)
                 except (Refused, RemotingError) as error:
                     entries[index] = SendResultEntry(status=status_from_error(error))
@@ -166,7 +165,7 @@ class SendService:
         # By message group or lite topic; a message without either is a sequence of its own.
         sequences: defaultdict[object, list[int]] = defaultdict(list)
         for index, (message, _, _) in enumerate(prepared):
-            sequences[message.message_group or message.lite_topic or index].append(index)
+            sequences[message.sharding_key or index].append(index)
         await asyncio.gather(*map(store_in_order, sequences.values()))
         return entries
 

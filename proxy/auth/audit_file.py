@@ -30,7 +30,7 @@ class AuditFile(logging.Handler):
         """Write the line of a record."""
         try:
             self._write(f"{self.format(record)}\n".encode("utf-8", "replace"))
-        except Exception:
+        except Exception:  # as of the handlers of `logging`: a full disk fails no request
             self.handleError(record)
 
     def close(self) -> None:

@@ -41,8 +41,9 @@ async def heartbeat(core: Messaging, context: Context) -> RemotingCommand:
     channel, command, now = context.channel, context.command, context.started
     session = channel.session
     last, known = session.heartbeat, session.heartbeat_accepted
-    same = last is not None and last.body == command.body
-    repeated = same and known and now - session.heartbeat_at < _REPETITION_SECONDS
+    # Whether brokers, or Gantry, have accepted an equal heartbeat before.
+    same = known and last is not None and last.body == command.body
+    repeated = same and now - session.heartbeat_at < _REPETITION_SECONDS
     if repeated and session.known_brokers <= session.registered_brokers:
         return commands.success()
     beat = heartbeats.parse(command.body)
@@ -53,7 +54,7 @@ async def heartbeat(core: Messaging, context: Context) -> RemotingCommand:
         return commands.success()
     changes: list[ConsumerGroupChange] = []
     # Brokers that have accepted the same heartbeat may be away; their denial ends the membership.
-    accepted = repeated or (same and known) or not core.left_to_brokers(channel, command)
+    accepted = same or not core.left_to_brokers(channel, command)
     if not repeated:
         # A member stays in the groups that a heartbeat no longer names.
         former = core.registry.member(channel)

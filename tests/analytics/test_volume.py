@@ -46,7 +46,7 @@ def test_a_topic_that_gets_a_third_for_hours_is_found(left: float) -> None:
     assert (drop.kind, drop.about["topic"]) == ("traffic_drop", "a%1")
     assert drop.start == pytest.approx((_FIRST + _BEGIN) * STEP, abs=1800)
     assert drop.end == pytest.approx((_FIRST + _BEGIN + 4 * _HOUR) * STEP, abs=1800)
-    # The text tells the lowest usual count, and what is missing is less than what is typical.
+    # The text has the lowest usual count; the missing messages are counted from the typical one.
     assert drop.observed < drop.expected < drop.observed + drop.affected
 
 

@@ -125,7 +125,7 @@ def _judged(tables: Tables, attribute: str, names: list[str], counts: Array, row
         slow = [each for each in _drops(tables, about, series, _LOW * local.low[place], sampled) if _is_long(each)]
         drops = [*slow, *(each for each in drops if not any(_covers(other, each) for other in slow))]
         less = _shrinkings(tables, about, series, local.expected[place], seasons.low[place], sampled)
-        # What is below the lowest usual count tells its beginning better.
+        # A drop below the lowest usual count has the more exact beginning.
         less = [each for each in less if not any(_overlaps(each, drop) for drop in drops)]
         found += [*drops, *less]
     return found
@@ -232,7 +232,7 @@ def _growths(
 def _shrinkings(
     tables: Tables, about: dict[str, str], counts: Array, expected: Array, low: Array, sampled: float
 ) -> list[Finding]:
-    """Return drops to less than half of what is expected, for hours: a third of the producers that are left."""
+    """Return drops to less than half of the expected counts, for hours, as when a third of the producers remains."""
     points = np.arange(counts.size) // _POINT
     seen, usual, lowest = (np.bincount(points, np.nan_to_num(series)) for series in (counts, expected, low))
     certain = sampled / dispersion(seen * sampled, usual * sampled, 2)
