@@ -16,7 +16,7 @@ _SAMPLED = 0x01
 TRACEPARENT_NAME = (TRACEPARENT.encode(),)
 ALL_NAMES = (*TRACEPARENT_NAME, properties.TRACE_CONTEXT.encode())
 # Bytes of a reply that is searched as a whole first, which takes less time than to find the properties of its messages.
-_SMALL: Final = 16 * 1024
+_SMALL: Final = 48 * 1024
 # In a stored record: the last byte of its magic number and of its sys flag, and the size of everything before the body,
 # by the two bits of the sys flag with the sizes of the hosts.
 _MAGIC: Final = 7

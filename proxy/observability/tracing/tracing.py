@@ -59,7 +59,7 @@ _SETTLEMENTS: Final[frozenset[int]] = frozenset(
 # Bytes of properties up to which a context is added: brokers reject properties over 32,767 bytes.
 _MAX_PROPERTIES_SIZE: Final = 30_000
 # Deliveries that are searched for `trace_context` after the start or after its last occurrence; then one of every 16.
-_FOREIGN_SEARCHES: Final = 10_000
+_FOREIGN_SEARCHES: Final = 1_000
 _FOREIGN_SEARCH_INTERVAL: Final = 16
 _OK: Final = Status(StatusCode.UNSET)
 _ERROR: Final = Status(StatusCode.ERROR)
