@@ -29,6 +29,7 @@ from proxy.observability.tracing.context import (
     with_context,
 )
 from proxy.settings.tracing import TraceSettings
+from remoting import properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.requests import SEND_FIELD_NAMES, Action
@@ -56,8 +57,6 @@ _SETTLEMENTS: Final[frozenset[int]] = frozenset(
         RequestCode.UPDATE_CONSUMER_OFFSET,
     }
 )
-# Bytes of properties up to which a context is added: brokers reject properties over 32,767 bytes.
-_MAX_PROPERTIES_SIZE: Final = 30_000
 # Deliveries that are searched for `trace_context` after the start or after its last occurrence; then one of every 16.
 _FOREIGN_SEARCHES: Final = 10_000
 _FOREIGN_SEARCH_INTERVAL: Final = 16
@@ -201,7 +200,7 @@ class _RequestSpan:
     def inject(self, fields: dict[str, str], field: str) -> None:
         """Add the context of this span to the properties in an ext field."""
         text = fields.get(field, "")
-        if len(text.encode()) < _MAX_PROPERTIES_SIZE:
+        if len(text.encode()) < properties.EXTENDABLE_LENGTH:
             fields[field] = with_context(text, self.context)
 
     def finish(self, context: Context, code: int, reply: RemotingCommand | None) -> None:
