@@ -19,7 +19,7 @@ from remoting.command import RemotingCommand
 from remoting.errors import BodyError, Overloaded
 from remoting.messages import word
 from remoting.names import RETRY_PREFIX
-from remoting.requests import SEND_FIELD_NAMES
+from remoting.requests import POPS, PULLS, RECEIVES, SEND_FIELD_NAMES
 
 _COMPILED: Final = build_kind() == "compiled"
 _UNKNOWN: Final = "unknown"
@@ -139,10 +139,8 @@ def _read_batch_ack(observation: Observation, context: Context, _: RemotingComma
 # The codes whose replies or bodies tell the number of messages.
 _READERS: Final[dict[int, Callable[[Observation, Context, RemotingCommand | None], None]]] = {
     RequestCode.SEND_BATCH_MESSAGE: _read_batch,
-    RequestCode.PULL_MESSAGE: _read_pull,
-    RequestCode.LITE_PULL_MESSAGE: _read_pull,
-    RequestCode.POP_MESSAGE: _read_pop,
-    RequestCode.POP_LITE_MESSAGE: _read_pop,
+    **dict.fromkeys(PULLS, _read_pull),
+    **dict.fromkeys(POPS, _read_pop),
     RequestCode.PEEK_MESSAGE: _read_pull,
     RequestCode.BATCH_ACK_MESSAGE: _read_batch_ack,
 }
@@ -203,11 +201,7 @@ _DETAILS: Final[dict[int, Callable[[Observation, Context], None]]] = {
     RequestCode.SEND_REPLY_MESSAGE_V2: _read_sent,
     RequestCode.SEND_BATCH_MESSAGE: _read_sent_queue,
     RequestCode.CONSUMER_SEND_MSG_BACK: _read_queue,
-    RequestCode.PULL_MESSAGE: _read_queue,
-    RequestCode.LITE_PULL_MESSAGE: _read_queue,
-    RequestCode.POP_MESSAGE: _read_queue,
-    RequestCode.POP_LITE_MESSAGE: _read_queue,
-    RequestCode.PEEK_MESSAGE: _read_queue,
+    **dict.fromkeys(RECEIVES, _read_queue),
     RequestCode.ACK_MESSAGE: _read_queue,
     RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _read_queue,
     RequestCode.QUERY_CONSUMER_OFFSET: _read_queue,

@@ -32,7 +32,7 @@ from proxy.settings.tracing import TraceSettings
 from remoting import properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.requests import SEND_FIELD_NAMES, Action
+from remoting.requests import DELIVERIES, SEND_FIELD_NAMES, SETTLEMENTS, Action
 
 # Seconds that the collector has to accept a batch.
 _EXPORT_TIMEOUT = 3.0
@@ -40,23 +40,9 @@ _EXPORT_TIMEOUT = 3.0
 _SEND_PROPERTIES: Final[dict[int, str]] = {
     code: names.properties for code, names in SEND_FIELD_NAMES.items() if code != RequestCode.SEND_BATCH_MESSAGE
 }
-_DELIVERIES: Final[frozenset[int]] = frozenset(
-    {
-        RequestCode.PULL_MESSAGE,
-        RequestCode.LITE_PULL_MESSAGE,
-        RequestCode.POP_MESSAGE,
-        RequestCode.POP_LITE_MESSAGE,
-    }
-)
-_SETTLEMENTS: Final[frozenset[int]] = frozenset(
-    {
-        RequestCode.ACK_MESSAGE,
-        RequestCode.BATCH_ACK_MESSAGE,
-        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
-        RequestCode.CONSUMER_SEND_MSG_BACK,
-        RequestCode.UPDATE_CONSUMER_OFFSET,
-    }
-)
+# Constants of this module, because compiled code looks up those of a module that is not compiled.
+_DELIVERIES: Final = DELIVERIES
+_SETTLEMENTS: Final = SETTLEMENTS
 # Deliveries that are searched for `trace_context` after the start or after its last occurrence; then one of every 16.
 _FOREIGN_SEARCHES: Final = 10_000
 _FOREIGN_SEARCH_INTERVAL: Final = 16
