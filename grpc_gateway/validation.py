@@ -14,7 +14,7 @@ from grpc_gateway.gateway_options import GatewayOptions
 from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Resource, Settings
 from protos.apache.rocketmq.v2.service_pb2 import ReceiveMessageRequest
-from remoting.names import is_system
+from remoting.names import MAX_CREATED_GROUP_LENGTH, MAX_TOPIC_LENGTH, is_system
 from remoting.properties import MessageType
 
 # For every message: reading a value from a generated enum is a search by name.
@@ -24,8 +24,6 @@ _ILLEGAL_GROUP: Final = Code.ILLEGAL_MESSAGE_GROUP
 
 _CHARACTERS: Final = frozenset("%|_-ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789")
 _LITE_CHARACTERS: Final = _CHARACTERS - {"%", "|"}
-_MAX_TOPIC_LENGTH: Final = 127
-_MAX_GROUP_LENGTH: Final = 120
 # The first size in UTF-8 that is too large.
 _MESSAGE_GROUP_BYTES: Final = 64
 _SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
@@ -84,8 +82,8 @@ def _check_topic(name: str) -> None:
     text = ""
     if not name or name.isspace():
         text = "The specified topic is blank"
-    elif len(name) > _MAX_TOPIC_LENGTH:
-        text = f"The specified topic is longer than topic max length {_MAX_TOPIC_LENGTH}."
+    elif len(name) > MAX_TOPIC_LENGTH:
+        text = f"The specified topic is longer than topic max length {MAX_TOPIC_LENGTH}."
     elif not _CHARACTERS.issuperset(name):
         text = f"The specified topic[{name}] contains illegal characters, allowing only {_PATTERN}"
     elif is_system(name):
@@ -98,8 +96,8 @@ def _check_group(name: str) -> None:
     text, shown = "", name[:_MAX_SHOWN]
     if not name or name.isspace():
         text = "the specified group is blank"
-    elif len(name) > _MAX_GROUP_LENGTH:
-        text = f"the specified group[{shown}] is longer than group max length: {_MAX_GROUP_LENGTH}."
+    elif len(name) > MAX_CREATED_GROUP_LENGTH:
+        text = f"the specified group[{shown}] is longer than group max length: {MAX_CREATED_GROUP_LENGTH}."
     elif not _CHARACTERS.issuperset(name):
         text = f"the specified group[{shown}] contains illegal characters, allowing only {_PATTERN}"
     elif name.startswith(_SYSTEM_GROUP_PREFIX):

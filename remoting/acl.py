@@ -16,7 +16,7 @@ from remoting.errors import BodyError
 # Resources and actions; a resource is `*`, or a kind with a name that may end with `*`.
 _KINDS = ("Any", "Cluster", "Namespace", "Topic", "Group")
 _ACTIONS = ("All", "Any", "Pub", "Sub", "Create", "Update", "Delete", "Get", "List")
-_USER_PREFIX = "User:"
+USER_PREFIX = "User:"
 _Member = TypeVar("_Member", bound=StrEnum)
 
 
@@ -147,7 +147,7 @@ class AclInfo:
     @property
     def username(self) -> str | None:
         """The user's name; None for another kind of subject."""
-        return self.subject[len(_USER_PREFIX) :] if self.subject.startswith(_USER_PREFIX) else None
+        return self.subject[len(USER_PREFIX) :] if self.subject.startswith(USER_PREFIX) else None
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from remoting.errors import BodyError
 
-TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 _FIELD, _RECORD = "\x01", "\x02"
 # As Java writes a message without keys.
 _NONE = "null"

@@ -26,7 +26,8 @@ MAGIC_V2: Final = 0xDAA320AB
 _MAGICS: Final = {MAGIC_V1: 1, MAGIC_V2: 2}
 _MAX_V1_TOPIC_LENGTH: Final = 127
 _MAX_V2_TOPIC_LENGTH: Final = 0x7FFF
-_MAX_PROPERTIES_LENGTH: Final = 0x7FFF
+# Of a record in bytes; brokers refuse longer ones.
+MAX_PROPERTIES_LENGTH: Final = 0x7FFF
 
 
 class SysFlag(IntFlag):
@@ -278,13 +279,18 @@ def _host(ip: bytes, port: int) -> tuple[str, int]:
     return inet_ntop(AF_INET if len(ip) == 4 else AF_INET6, ip), port
 
 
+def word(body: bytes, position: int) -> int:
+    """Return the unsigned number of four bytes at a position. Raises IndexError."""
+    return body[position] << 24 | body[position + 1] << 16 | body[position + 2] << 8 | body[position + 3]
+
+
 def encode_message(message: StoredMessage) -> bytes:
     """Encode a message as a record of version 1, or of version 2 if the topic is too long for version 1.
 
     The sys flag's IPv6 bits are derived from the hosts. Raises BodyError if a value does not fit the record.
     """
     topic, text = message.topic.encode(), message.properties.encode()
-    if len(topic) > _MAX_V2_TOPIC_LENGTH or len(text) > _MAX_PROPERTIES_LENGTH:
+    if len(topic) > _MAX_V2_TOPIC_LENGTH or len(text) > MAX_PROPERTIES_LENGTH:
         raise BodyError(f"a topic of {len(topic)} bytes or properties of {len(text)} bytes do not fit a record")
     magic, topic_size = (MAGIC_V1, 1) if len(topic) <= _MAX_V1_TOPIC_LENGTH else (MAGIC_V2, 2)
     born_ip, store_ip = _packed(message.born_host[0]), _packed(message.store_host[0])
@@ -410,7 +416,7 @@ def encode_batch(messages: list[BatchMessage]) -> bytes:
     out = bytearray()
     for message in messages:
         text = message.properties.encode()
-        if len(text) > _MAX_PROPERTIES_LENGTH:
+        if len(text) > MAX_PROPERTIES_LENGTH:
             raise BodyError(f"properties of {len(text)} bytes do not fit a batch")
         size = _BATCH_HEAD.size + len(message.body) + 2 + len(text)
         try:

@@ -1,21 +1,34 @@
-"""Topic names with a meaning for brokers (RocketMQ's TopicValidator and MixAll)."""
+"""Names of topics and groups with a meaning for brokers (RocketMQ's TopicValidator and MixAll), and their lengths."""
+
+from typing import Final
 
 # Prefixes of a consumer group's name: its retry topic and its dead letter topic.
-RETRY_PREFIX = "%RETRY%"
-DLQ_PREFIX = "%DLQ%"
+RETRY_PREFIX: Final = "%RETRY%"
+DLQ_PREFIX: Final = "%DLQ%"
 
-# Maximum length in characters of a group's name (RocketMQ's Validators.CHARACTER_MAX_LENGTH).
-MAX_GROUP_LENGTH = 255
-# Maximum length in characters of any name in a request. A topic that brokers create has at most 127 characters, but the
-# retry topic of a group has the group's name after a prefix.
-MAX_NAME_LENGTH = len(RETRY_PREFIX) + MAX_GROUP_LENGTH
+# Maximum length in characters of a topic, and of a retry or dead letter topic, which has a group's name in its own.
+MAX_TOPIC_LENGTH: Final = 127
+MAX_RETRY_TOPIC_LENGTH: Final = 255
+# Maximum length in characters of a group that a tool creates or a gRPC client names (TopicValidator.GROUP_MAX_LENGTH).
+MAX_CREATED_GROUP_LENGTH: Final = 120
+# Maximum length in characters of the group that a remoting client joins (Validators.CHARACTER_MAX_LENGTH). Brokers that
+# create a group with its first consumer accept it too.
+MAX_MEMBER_GROUP_LENGTH: Final = 255
+# Maximum length in characters of any name in a request: the retry topic of such a group.
+MAX_NAME_LENGTH: Final = len(RETRY_PREFIX) + MAX_MEMBER_GROUP_LENGTH
 
 # The model of topics that brokers create at the first send; every send has to name it.
-DEFAULT_TOPIC = "TBW102"
+DEFAULT_TOPIC: Final = "TBW102"
 
 # Clients send their traces to the default topic, or to the one of their region (TraceConstants.TRACE_TOPIC_PREFIX).
-_TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 _REGION_TRACE_PREFIX = "rmq_sys_TRACE_DATA_"
+
+# The brokers' topic of delayed messages.
+TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+
+# A consumer group of every broker, for tools (MixAll.TOOLS_CONSUMER_GROUP).
+TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 
 # Topics that brokers use internally.
 SYSTEM_TOPICS = frozenset(
@@ -24,7 +37,7 @@ SYSTEM_TOPICS = frozenset(
         "SCHEDULE_TOPIC_XXXX",
         "BenchmarkTest",
         "RMQ_SYS_TRANS_HALF_TOPIC",
-        _TRACE_TOPIC,
+        TRACE_TOPIC,
         "RMQ_SYS_TRANS_OP_HALF_TOPIC",
         "TRANS_CHECK_MAX_TIME_TOPIC",
         "SELF_TEST_TOPIC",
@@ -46,7 +59,7 @@ def is_internal(topic: str) -> bool:
 
     RocketMQ 5.5 has topics that begin with the prefix in upper case.
     """
-    if topic in (DEFAULT_TOPIC, _TRACE_TOPIC) or topic.startswith(_REGION_TRACE_PREFIX):
+    if topic in (DEFAULT_TOPIC, TRACE_TOPIC) or topic.startswith(_REGION_TRACE_PREFIX):
         return False
     return topic in SYSTEM_TOPICS or topic[: len(_SYSTEM_PREFIX)].lower() == _SYSTEM_PREFIX
 

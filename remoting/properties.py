@@ -9,6 +9,8 @@ from remoting.errors import BodyError
 
 _NAME_VALUE: Final = "\x01"
 _PAIR: Final = "\x02"
+# Length of a property string to which the proxy adds nothing: brokers add properties too, and refuse over 32,767 bytes.
+EXTENDABLE_LENGTH: Final = 30_000
 
 # Well-known keys, named after MessageConst.
 KEYS: Final = "KEYS"

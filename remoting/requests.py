@@ -1,19 +1,21 @@
 """The request table: one row for each request code.
 
 Validation, routing, retries, timeouts, metric labels, authorisation and the docs read this table. A new request code is
-a new row and, where it is not merely forwarded, a handler in `proxy.core.handlers`. The rows are RIP-55's 27 codes
-(`rip55`), the other codes that its clients and tools use, and the codes that only Gantry itself sends.
+a new row, its permissions in `NEEDS` (`remoting.permissions`) and, where it is not merely forwarded, a handler in
+`proxy.core.handlers`. The rows are RIP-55's 27 codes (`rip55`), the other codes that its clients and tools use, and the
+codes that only Gantry itself sends.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
-from typing import Any
+from typing import Any, Final
 
 from remoting import send_message
 from remoting.codes import RequestCode
 from remoting.permissions import NEEDS, Needs
 from remoting.permissions import Action as Action
+from remoting.request_kinds import Created, RequestKind
 from remoting.send_message import SendFieldNames
 
 
@@ -39,6 +41,8 @@ class RequestSpec:
 
     Attributes:
         action: effect on the topic and group, for authorisation and traffic rules.
+        kind: effect on messages.
+        creates: whether brokers may create the topic or the consumer group that the request names.
         required: ext fields without which the request is refused.
         topic, group, broker: names of the ext fields that hold these names; None if there is no such field.
         source_group: name of the ext field with a further group, whose offsets the request reads.
@@ -54,7 +58,8 @@ class RequestSpec:
         rip55: whether RIP-55 lists the code.
         name: the code's name in metrics and logs.
         names: the ext fields with the topic and the group. required_fields: `required`, for iteration.
-        needs: permissions that the request needs; None for requests that no client may send.
+        needs: permissions that the request needs. None: it has no entry in `NEEDS`, and only the embedded broker serves
+            it to clients; `proxy.auth.resources` derives the permissions from `action` and the names.
         need_fields: the ext fields that name the resources of `needs`, of which there are two at most; "" for none.
     """
 
@@ -73,6 +78,8 @@ class RequestSpec:
     send: SendFieldNames | None = None
     rip55: bool = True
     source_group: str | None = None
+    kind: RequestKind = RequestKind.OTHER
+    creates: Created | None = None
 
     name: str = field(init=False)
     names: tuple[str, ...] = field(init=False)
@@ -105,6 +112,11 @@ def _tool(code: RequestCode, action: Action, required: str = "", **more: Any) ->
     return RequestSpec(code, action, _fields(required), repeatable=True, tool=True, rip55=False, **more)
 
 
+def _reply(send: RequestSpec, code: RequestCode) -> RequestSpec:
+    """Return the row of a reply with the fields of a send. Its topic is the cluster's, which exists."""
+    return replace(send, code=code, kind=RequestKind.REPLY, creates=None, rip55=False)
+
+
 _C = RequestCode
 _PULL = "consumerGroup topic queueId queueOffset maxMsgNums sysFlag commitOffset suspendTimeoutMillis subVersion"
 _SEND_MESSAGE = RequestSpec(
@@ -115,6 +127,8 @@ _SEND_MESSAGE = RequestSpec(
     group=send_message.V1.producer_group,
     broker=send_message.V1.broker,
     send=send_message.V1,
+    kind=RequestKind.SEND,
+    creates=Created.TOPIC,
 )
 _SEND_MESSAGE_V2 = RequestSpec(
     _C.SEND_MESSAGE_V2,
@@ -125,6 +139,8 @@ _SEND_MESSAGE_V2 = RequestSpec(
     group=send_message.V2.producer_group,
     broker=send_message.V2.broker,
     send=send_message.V2,
+    kind=RequestKind.SEND,
+    creates=Created.TOPIC,
 )
 _PULL_MESSAGE = RequestSpec(
     _C.PULL_MESSAGE,
@@ -134,6 +150,8 @@ _PULL_MESSAGE = RequestSpec(
     replica=ReplicaChoice.ANY,
     repeatable=True,
     poll="suspendTimeoutMillis",
+    kind=RequestKind.PULL,
+    creates=Created.GROUP,
 )
 _QUEUE = RequestSpec(
     _C.GET_MAX_OFFSET, Action.GET, _fields("topic queueId"), replica=ReplicaChoice.ANY, repeatable=True
@@ -167,6 +185,8 @@ _ROWS = (
         topic="originTopic",
         group="group",
         replica=ReplicaChoice.ACTING_MASTER,
+        kind=RequestKind.SEND_BACK,
+        creates=Created.GROUP,
     ),
     RequestSpec(
         _C.END_TRANSACTION,
@@ -175,8 +195,8 @@ _ROWS = (
         group="producerGroup",
     ),
     RequestSpec(_C.RECALL_MESSAGE, Action.PUB, _fields("topic recallHandle"), group="producerGroup", rip55=False),
-    replace(_SEND_MESSAGE, code=_C.SEND_REPLY_MESSAGE, rip55=False),
-    replace(_SEND_MESSAGE_V2, code=_C.SEND_REPLY_MESSAGE_V2, rip55=False),
+    _reply(_SEND_MESSAGE, _C.SEND_REPLY_MESSAGE),
+    _reply(_SEND_MESSAGE_V2, _C.SEND_REPLY_MESSAGE_V2),
     # Pulling.
     _PULL_MESSAGE,
     replace(_PULL_MESSAGE, code=_C.LITE_PULL_MESSAGE),
@@ -196,6 +216,7 @@ _ROWS = (
         group="consumerGroup",
         replica=ReplicaChoice.ANY,
         repeatable=True,
+        kind=RequestKind.COMMIT,
     ),
     replace(_QUEUE, code=_C.SEARCH_OFFSET_BY_TIMESTAMP, required=_fields("topic queueId timestamp")),
     _QUEUE,
@@ -209,6 +230,8 @@ _ROWS = (
         group="consumerGroup",
         replica=ReplicaChoice.ACTING_MASTER,
         poll="pollTime",
+        kind=RequestKind.POP,
+        creates=Created.GROUP,
     ),
     RequestSpec(
         _C.ACK_MESSAGE,
@@ -217,9 +240,16 @@ _ROWS = (
         group="consumerGroup",
         replica=ReplicaChoice.ACTING_MASTER,
         repeatable=True,
+        kind=RequestKind.ACK,
     ),
     RequestSpec(
-        _C.BATCH_ACK_MESSAGE, Action.SUB, topic=None, replica=ReplicaChoice.ACTING_MASTER, repeatable=True, rip55=False
+        _C.BATCH_ACK_MESSAGE,
+        Action.SUB,
+        topic=None,
+        replica=ReplicaChoice.ACTING_MASTER,
+        repeatable=True,
+        kind=RequestKind.ACK,
+        rip55=False,
     ),
     RequestSpec(
         _C.PEEK_MESSAGE,
@@ -228,6 +258,7 @@ _ROWS = (
         group="consumerGroup",
         replica=ReplicaChoice.ACTING_MASTER,
         repeatable=True,
+        kind=RequestKind.PEEK,
     ),
     RequestSpec(
         _C.CHANGE_MESSAGE_INVISIBLETIME,
@@ -235,6 +266,7 @@ _ROWS = (
         _fields("consumerGroup topic queueId extraInfo offset invisibleTime"),
         group="consumerGroup",
         replica=ReplicaChoice.ACTING_MASTER,
+        kind=RequestKind.CHANGE_INVISIBLE,
     ),
     RequestSpec(
         _C.NOTIFICATION,
@@ -261,6 +293,8 @@ _ROWS = (
         group="consumerGroup",
         replica=ReplicaChoice.ACTING_MASTER,
         poll="pollTime",
+        kind=RequestKind.POP,
+        creates=Created.GROUP,
         rip55=False,
     ),
     RequestSpec(
@@ -310,6 +344,7 @@ _ROWS = (
         _fields("topic key maxNum beginTimestamp endTimestamp"),
         replica=ReplicaChoice.ANY,
         repeatable=True,
+        kind=RequestKind.LOOKUP,
         rip55=False,
     ),
     RequestSpec(
@@ -318,6 +353,7 @@ _ROWS = (
         _fields("offset"),
         replica=ReplicaChoice.ANY,
         repeatable=True,
+        kind=RequestKind.LOOKUP,
         rip55=False,
     ),
     # Administration of topics and groups by operators' tools.
@@ -416,6 +452,22 @@ REQUESTS: Mapping[int, RequestSpec] = {int(row.code): row for row in _ROWS}
 INTERNAL_REQUESTS: Mapping[int, RequestSpec] = {int(row.code): row for row in _INTERNAL_ROWS}
 # Names of the ext fields of the requests that send a message, by request code.
 SEND_FIELD_NAMES: Mapping[int, SendFieldNames] = {int(row.code): row.send for row in _ROWS if row.send is not None}
+
+
+def codes_of(*kinds: RequestKind) -> frozenset[int]:
+    """Return the request codes of these kinds."""
+    return frozenset(int(row.code) for row in _ROWS if row.kind in kinds)
+
+
+PULLS: Final = codes_of(RequestKind.PULL)
+POPS: Final = codes_of(RequestKind.POP)
+# Requests whose replies carry messages to consumers, and those of them that consume.
+RECEIVES: Final = codes_of(RequestKind.PULL, RequestKind.POP, RequestKind.PEEK)
+DELIVERIES: Final = PULLS | POPS
+# Requests that carry messages to brokers.
+SENDS: Final = codes_of(RequestKind.SEND, RequestKind.REPLY)
+# Requests after which brokers do not deliver messages again, or not at once.
+SETTLEMENTS: Final = codes_of(RequestKind.ACK, RequestKind.CHANGE_INVISIBLE, RequestKind.SEND_BACK, RequestKind.COMMIT)
 
 
 def request_spec(code: int) -> RequestSpec:

@@ -6,10 +6,11 @@ from typing import Any
 
 from remoting.errors import BodyError
 from remoting.fastjson import load_object
+from remoting.names import DEFAULT_TOPIC
 from remoting.properties import MessageType
 
 # Keys of attributes. A stored configuration has them without the `+` of an update.
-_MESSAGE_TYPE = "message.type"
+MESSAGE_TYPE_ATTRIBUTE = "message.type"
 _LITE_SUBSCRIPTION_QUOTA = "lite.sub.client.quota"
 _LITE_BIND_TOPIC = "lite.bind.topic"
 
@@ -42,14 +43,14 @@ def topic_fields(name: str, kind: str, readable: int, writable: int, permission:
     """Return the ext fields of UPDATE_AND_CREATE_TOPIC. kind: the message type; readable, writable: queues."""
     return {
         "topic": name,
-        "defaultTopic": "TBW102",
+        "defaultTopic": DEFAULT_TOPIC,
         "readQueueNums": str(readable),
         "writeQueueNums": str(writable),
         "perm": str(permission),
         "topicFilterType": "SINGLE_TAG",
         "topicSysFlag": "0",
         "order": "false",
-        "attributes": f"+{_MESSAGE_TYPE}={kind}",
+        "attributes": f"+{MESSAGE_TYPE_ATTRIBUTE}={kind}",
     }
 
 
@@ -86,7 +87,7 @@ class TopicConfig:
         if not isinstance(attributes, dict):
             raise BodyError("a topic's attributes are not an object")
         try:
-            kind = MessageType(str(attributes.get(_MESSAGE_TYPE) or MessageType.NORMAL).upper())
+            kind = MessageType(str(attributes.get(MESSAGE_TYPE_ATTRIBUTE) or MessageType.NORMAL).upper())
         except ValueError:
             # A type of a newer broker, which validates the messages.
             kind = MessageType.UNSPECIFIED

@@ -83,7 +83,7 @@ class Drain:
     def check(self, context: Context) -> None:
         """Reject a request while the replica drains, if its client can take it elsewhere."""
         command = context.command
-        if accepts_go_away(context) and not command.is_oneway and context.code not in _ALWAYS_SERVED:
+        if accepts_go_away(context) and not command.is_oneway and context.code not in _FAREWELLS:
             raise GoAway(_REMARK)
 
     def start(self) -> None:
@@ -99,7 +99,8 @@ class Drain:
 
 
 _REMARK: Final = "this replica is going away; connect again"
-_ALWAYS_SERVED: Final = (RequestCode.UNREGISTER_CLIENT,)
+# A client that leaves need not connect again.
+_FAREWELLS: Final = (RequestCode.UNREGISTER_CLIENT,)
 
 
 def accepts_go_away(context: Context) -> bool:

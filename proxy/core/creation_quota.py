@@ -6,7 +6,6 @@ first whether the name exists, so that clients can always use existing ones.
 """
 
 from collections.abc import Callable, Iterable
-from enum import StrEnum
 from time import monotonic
 
 from proxy.core.backend import Backend
@@ -16,38 +15,21 @@ from proxy.core.creation_budgets import CreationBudgets
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import GroupNotExist, RemotingError, ServiceUnavailable, TopicNotExist
+from remoting.request_kinds import Created
 from remoting.requests import REQUESTS
 
 # Names of each kind that are remembered.
 _MAX_NAMES = 20_000
 # Timeout of the question whether a group exists, in seconds.
 _TIMEOUT = 3.0
-
-
-class Kind(StrEnum):
-    """A kind of resource that brokers create automatically."""
-
-    TOPIC = "topic"
-    GROUP = "group"
-
-
 # Requests with which brokers create their topic or consumer group.
-_CREATING: dict[int, Kind] = {
-    RequestCode.SEND_MESSAGE: Kind.TOPIC,
-    RequestCode.SEND_MESSAGE_V2: Kind.TOPIC,
-    RequestCode.SEND_BATCH_MESSAGE: Kind.TOPIC,
-    RequestCode.PULL_MESSAGE: Kind.GROUP,
-    RequestCode.LITE_PULL_MESSAGE: Kind.GROUP,
-    RequestCode.POP_MESSAGE: Kind.GROUP,
-    RequestCode.POP_LITE_MESSAGE: Kind.GROUP,
-    RequestCode.CONSUMER_SEND_MSG_BACK: Kind.GROUP,
-}
+_CREATING: dict[int, Created] = {code: spec.creates for code, spec in REQUESTS.items() if spec.creates is not None}
 
 
-def _name_field(code: int, kind: Kind) -> str:
+def _name_field(code: int, kind: Created) -> str:
     """Return the field of a request that names what it creates."""
     spec = REQUESTS[code]
-    field = spec.topic if kind is Kind.TOPIC else spec.group
+    field = spec.topic if kind is Created.TOPIC else spec.group
     assert field is not None
     return field
 
@@ -60,7 +42,7 @@ class CreationQuota:
         self._budgets = CreationBudgets(per_client, per_address, per_day)
         self.counts = self._budgets.counts
         # Names that have been used or found.
-        self._names: dict[Kind, set[str]] = {kind: set() for kind in Kind}
+        self._names: dict[Created, set[str]] = {kind: set() for kind in Created}
         # For each code: the kind, the field with the name, and the known names.
         self._known = {
             int(code): (kind, _name_field(code, kind), self._names[kind]) for code, kind in _CREATING.items()
@@ -83,32 +65,32 @@ class CreationQuota:
     async def check_groups(self, channel: Channel, groups: Iterable[str]) -> None:
         """Raise GroupNotExist if one of a consumer's groups is neither known nor admitted, nor found."""
         for group in groups:
-            if group not in self._names[Kind.GROUP] and not self._admit(channel, Kind.GROUP, group):
-                await self._check(channel, Kind.GROUP, group)
+            if group not in self._names[Created.GROUP] and not self._admit(channel, Created.GROUP, group):
+                await self._check(channel, Created.GROUP, group)
 
-    def _admit(self, channel: Channel, kind: Kind, name: str) -> bool:
+    def _admit(self, channel: Channel, kind: Created, name: str) -> bool:
         """Return whether a name is known to exist, or the client has a creation left."""
-        exists = kind is Kind.TOPIC and self._backend().cached_route(name) is not None
+        exists = kind is Created.TOPIC and self._backend().cached_route(name) is not None
         if not exists and not self._budgets.take(channel, int(monotonic() * 1000)):
             return False
         self._remember(kind, name)
         return True
 
-    def _remember(self, kind: Kind, name: str) -> None:
+    def _remember(self, kind: Created, name: str) -> None:
         names = self._names[kind]
         if len(names) >= _MAX_NAMES:
             names.clear()
         names.add(name)
 
-    async def _check(self, channel: Channel, kind: Kind, name: str) -> None:
-        if await (self._topic_exists(name) if kind is Kind.TOPIC else self._group_exists(name)):
+    async def _check(self, channel: Channel, kind: Created, name: str) -> None:
+        if await (self._topic_exists(name) if kind is Created.TOPIC else self._group_exists(name)):
             self._remember(kind, name)
             return
         self._budgets.refuse(channel, kind, name, int(monotonic() * 1000))
         text = (
             f"the {kind} {name} is not created: too many have been created lately; create it with a tool, or try later"
         )
-        raise TopicNotExist(text) if kind is Kind.TOPIC else GroupNotExist(text)
+        raise TopicNotExist(text) if kind is Created.TOPIC else GroupNotExist(text)
 
     async def _topic_exists(self, name: str) -> bool:
         try:

@@ -27,8 +27,6 @@ from remoting.routes import TopicRoute
 
 # Upper bound of a long poll's duration; official clients request at most 30 s.
 _MAX_POLL_MS: Final = 120_000
-# Brokers reject properties over 32,767 bytes; no property is added beyond this length.
-_MAX_PROPERTIES_LENGTH: Final = 30_000
 # Maximum number of messages in a batch. The response's header has their ids, and the embedded broker stores them in one
 # turn of the event loop, for which others wait.
 _MAX_BATCH = 16_384
@@ -248,7 +246,7 @@ def _set_born_host(core: Messaging, context: Context) -> None:
         if not core.may_change(context):
             raise _forged_born_host(context)
         text = context.fields[name] = properties.without(text, properties.BORN_HOST)
-    if len(text) < _MAX_PROPERTIES_LENGTH and core.may_change(context):
+    if len(text) < properties.EXTENDABLE_LENGTH and core.may_change(context):
         context.fields[name] = properties.append(text, properties.BORN_HOST, address)
 
 

@@ -9,7 +9,7 @@ from proxy.core.client_registry import ConsumerData, Groups
 from remoting import fastjson
 from remoting.errors import BodyError
 from remoting.fastjson import load_object, load_request
-from remoting.names import MAX_GROUP_LENGTH, MAX_NAME_LENGTH
+from remoting.names import MAX_MEMBER_GROUP_LENGTH, MAX_NAME_LENGTH
 
 # Maximum size of a heartbeat's body, in bytes.
 MAX_HEARTBEAT_SIZE = 256 * 1024
@@ -129,7 +129,7 @@ def _group(data: dict[str, Any]) -> str:
     name = data.get("groupName")
     if not isinstance(name, str) or not name:
         raise BodyError("a heartbeat has a group without a groupName")
-    _check_length("groupName", name, MAX_GROUP_LENGTH)
+    _check_length("groupName", name, MAX_MEMBER_GROUP_LENGTH)
     return name
 
 

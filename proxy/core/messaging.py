@@ -29,10 +29,10 @@ from proxy.core.poll_turns import BrokerPollTurns
 from proxy.core.signing import Signer
 from proxy.core.upstream_shares import UpstreamShares
 from proxy.settings.model import Settings
-from remoting.codes import RequestCode, ResponseCode
+from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import GoAway, NotPermitted, RemotingError
-from remoting.requests import REQUESTS, RequestSpec
+from remoting.requests import POPS, PULLS, REQUESTS, RequestSpec
 from remoting.signature import SIGNATURE
 from remoting.taskless import run_eagerly
 from remoting.tasks import isolated
@@ -184,7 +184,7 @@ class Messaging:
         Their frontend answers them with "no message", and the next ones are served by other brokers.
         """
         for context in list(self.in_flight):
-            if context.broker == broker and context.code in _POPS and not context.channel.supports_go_away:
+            if context.broker == broker and context.code in POPS and not context.channel.supports_go_away:
                 for reply, poll in list(context.channel.session.polls.items()):
                     if poll is context:
                         end_poll(reply, GoAway(f"the broker {broker} does not answer"))
@@ -239,9 +239,14 @@ class Messaging:
                 publish(self.observers, observation)
 
 
+def _pair(codes: frozenset[int]) -> tuple[int, int]:
+    """Return two codes as a tuple: compiled code compares two numbers faster than it searches a set."""
+    first, second = sorted(codes)
+    return first, second
+
+
 # A pull only reads: the client can repeat it. Popped messages are released instead (`handlers/pop.py`).
-_PULLS: Final = (int(RequestCode.PULL_MESSAGE), int(RequestCode.LITE_PULL_MESSAGE))
-_POPS: Final = (RequestCode.POP_MESSAGE, RequestCode.POP_LITE_MESSAGE)
+_PULLS: Final = _pair(PULLS)
 
 
 def _drop_messages(context: Context, result: RemotingCommand) -> None:

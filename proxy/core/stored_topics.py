@@ -14,14 +14,12 @@ from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import BodyError, ServiceUnavailable
 from remoting.ids import RecallHandle
-from remoting.names import RETRY_PREFIX
+from remoting.names import RETRY_PREFIX, TIMER_TOPIC
 from remoting.requests import REQUESTS
 
 # How brokers begin the remark for an offset without a message (QueryMessageProcessor.viewMessageById).
 NO_MESSAGE = "can not find message"
-# The brokers' topic of delayed messages, and the maximum number of messages with one id that brokers return, the newest
-# ones (MessageStoreConfig.defaultQueryMaxNum).
-_TIMER_TOPIC = "rmq_sys_wheel_timer"
+# Maximum number of messages with one id that brokers return, the newest ones (MessageStoreConfig.defaultQueryMaxNum).
 _MAX_DELAYED = 32
 # Look-ups of a delayed message, and seconds between them: brokers index a message a moment after it was sent.
 _LOOKUPS = 6
@@ -71,7 +69,7 @@ async def topics_of_delayed(core: Messaging, context: Context) -> set[str]:
         return set()
     broker = context.fields.get("bname") or context.channel.peer.broker or handle.broker_name
     fields = {
-        "topic": _TIMER_TOPIC,
+        "topic": TIMER_TOPIC,
         "key": handle.message_id,
         "maxNum": str(_MAX_DELAYED),
         "beginTimestamp": "0",

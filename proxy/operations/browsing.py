@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import Literal
 
 from pydantic import Field
 
@@ -83,16 +84,37 @@ class MessageResent(Answer):
     topic: str = Field(description="the topic that it was sent to", examples=["orders"])
 
 
+def invalid(place: str, detail: str) -> OperationFailed:
+    """Return the error for a value that is not valid."""
+    return _invalid([(place, detail)])
+
+
+def _invalid(faults: list[tuple[str, str]]) -> OperationFailed:
+    return OperationFailed(Failure(FailureKind.INVALID, "the request is not valid", faults))
+
+
+def check_search(contents: bool, key: str | None = None, sql: str | None = None) -> None:
+    """Raise OperationFailed for a search by key or SQL by a caller who may not read contents."""
+    for name, searched in (("key", key), ("sql", sql)):
+        # The number of results tells about keys and properties.
+        if searched is not None and not contents:
+            detail = f"searching by {name} needs the permission to read contents (admin.contents)"
+            raise OperationFailed(Failure(FailureKind.FORBIDDEN, detail))
+
+
 @dataclass(frozen=True, slots=True)
 class MessageQuery:
     """A page of a topic's messages; None: any.
 
-    begin, end: store times in ms since 1970. contents: whether the caller may read keys and bodies.
+    begin, end: store times in ms since 1970. contents: whether the caller may read keys and bodies. order: None: the
+    newest first, from an offset the oldest first. cursor: of the page; None: the first one.
     """
 
     topic: str
-    page: PageRequest
     contents: bool
+    limit: int
+    cursor: str | None = None
+    order: Literal["newest", "oldest"] | None = None
     broker: str | None = None
     queue: int | None = None
     offset: int | None = None
@@ -101,6 +123,29 @@ class MessageQuery:
     key: str | None = None
     tag: str | None = None
     sql: str | None = None
+
+    def check(self) -> None:
+        """Raise OperationFailed for a search that the caller may not do, and for values that exclude each other."""
+        check_search(self.contents, self.key, self.sql)
+        faults = []
+        if self.tag is not None and self.sql is not None:
+            faults.append(("query sql", "tag and sql exclude each other"))
+        if self.order == "oldest" and self.key is not None:
+            faults.append(("query order", "messages by key are listed newest first"))
+        if self.order == "newest" and self.offset is not None:
+            faults.append(("query order", "messages from an offset are listed oldest first"))
+        if self.key is not None and self.offset is not None:
+            faults.append(("query offset", "key and offset exclude each other"))
+        if faults:
+            raise _invalid(faults)
+
+    def page(self) -> PageRequest:
+        """Return the wanted page. Raises BadCursor."""
+        oldest = self.order == "oldest" or (self.order is None and self.offset is not None)
+        page = PageRequest.parse("stored" if oldest else "-stored", self.limit, self.cursor)
+        if page.after is not None and type(page.after.value) is not int:
+            raise BadCursor
+        return page
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +168,6 @@ class MessageOrder:
     protocols: Protocols
 
 
-def invalid(place: str, detail: str) -> OperationFailed:
-    """Return the error for a value that is not valid."""
-    return OperationFailed(Failure(FailureKind.INVALID, "the request is not valid", [(place, detail)]))
-
-
 _Matches = Callable[[Found], bool]
 
 
@@ -148,24 +188,24 @@ def _filter(query: MessageQuery) -> _Matches:
 @operation("messages.list", timeout=BULK_TIMEOUT, merged=False)
 async def list_messages(services: AdminServices, query: MessageQuery) -> MessagePage:
     """Return a page of a topic's messages. Raises OperationFailed, RemotingError."""
-    if query.page.after is not None and type(query.page.after.value) is not int:
-        raise BadCursor
+    query.check()
+    page = query.page()
     matches = _filter(query)
 
     def view(found: Found) -> MessageSummary | None:
         return _summary(found, query.contents) if matches(found) else None
 
     if query.key is not None:
-        return await _by_key(services, query, view)
+        return await _by_key(services, query, page, view)
     found: list[MessageSummary] = []
     last: Place | None = None
     complete = True
     queues = await _queues(services.replica, query)
-    wanted = Range(query.begin, query.end, query.offset or 0, query.page.order.descending, query.page.after)
+    wanted = Range(query.begin, query.end, query.offset or 0, page.order.descending, page.after)
     async with aclosing(scan(services.replica, queues, wanted, view)) as scanned:
         try:
             async for place, summary in scanned:
-                if len(found) == query.page.limit:
+                if len(found) == page.limit:
                     complete = False
                     break
                 last = place
@@ -173,7 +213,7 @@ async def list_messages(services: AdminServices, query: MessageQuery) -> Message
                     found.append(summary)
         except Exhausted:
             complete = False
-    following = None if complete or last is None else cursor_of(last, query.page.order)
+    following = None if complete or last is None else cursor_of(last, page.order)
     return MessagePage(items=found, next=following)
 
 
@@ -195,10 +235,10 @@ async def _queues(replica: Replica, query: MessageQuery) -> list[QueueName]:
 
 
 async def _by_key(
-    services: AdminServices, query: MessageQuery, view: Callable[[Found], MessageSummary | None]
+    services: AdminServices, query: MessageQuery, page: PageRequest, view: Callable[[Found], MessageSummary | None]
 ) -> MessagePage:
     assert query.key is not None
-    after = query.page.after
+    after = page.after
     end = query.end if after is None else min(query.end, after.value)
     listed: list[MessageSummary] = []
     last: Place | None = None
@@ -209,13 +249,13 @@ async def _by_key(
                 summary = view(found)
                 if summary is None or (after is not None and place >= after) or not _in_queue(found, query):
                     continue
-                if len(listed) == query.page.limit:
+                if len(listed) == page.limit:
                     assert last is not None
-                    return MessagePage(items=listed, next=cursor_of(last, query.page.order))
+                    return MessagePage(items=listed, next=cursor_of(last, page.order))
                 last = place
                 listed.append(summary)
         except SearchExhausted as exhausted:
-            return MessagePage(items=listed, next=cursor_of(exhausted.place, query.page.order))
+            return MessagePage(items=listed, next=cursor_of(exhausted.place, page.order))
     return MessagePage(items=listed, next=None)
 
 

@@ -18,9 +18,8 @@ from remoting.codes import RequestCode
 from remoting.fastjson import load_object
 from remoting.messages import Permission
 from remoting.names import RETRY_PREFIX, is_system
-from remoting.topic_group_config import NEW_GROUP, changed_group, group_changes, topic_fields
+from remoting.topic_group_config import MESSAGE_TYPE_ATTRIBUTE, NEW_GROUP, changed_group, group_changes, topic_fields
 
-_MESSAGE_TYPE = "message.type"
 _RW = int(Permission.READ | Permission.WRITE)
 _PERMISSIONS = {"RW": _RW, "R": int(Permission.READ), "W": int(Permission.WRITE), "none": 0}
 # Queues of a topic at a broker: brokers accept more, which costs each of them files and every client its polls.
@@ -175,7 +174,7 @@ async def _known_topic(services: AdminServices, name: str) -> _Configurations:
 
 
 def _kind(item: Mapping[str, Any]) -> str:
-    return str((item.get("attributes") or {}).get(_MESSAGE_TYPE) or "NORMAL")
+    return str((item.get("attributes") or {}).get(MESSAGE_TYPE_ATTRIBUTE) or "NORMAL")
 
 
 # Consumer groups.

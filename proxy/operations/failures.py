@@ -20,6 +20,7 @@ from remoting.errors import (
 class FailureKind(IntEnum):
     """Why an operation failed, numbered like HTTP status codes; of several failures the greatest is reported."""
 
+    FORBIDDEN = 403
     NOT_FOUND = 404
     CONFLICT = 409
     INVALID = 422

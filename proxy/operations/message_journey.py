@@ -8,7 +8,7 @@ from pydantic import Field
 
 from proxy.core.handlers.groups import consumer_connections
 from proxy.embedded.broker.filters import new_filter
-from proxy.embedded.broker.names import SCHEDULE_TOPIC, TIMER_TOPIC
+from proxy.embedded.broker.names import SCHEDULE_TOPIC
 from proxy.operations import broker_requests, operator_channel
 from proxy.operations.browsing import find
 from proxy.operations.message_lookup import Found, unique_matches
@@ -22,7 +22,7 @@ from remoting.codes import RequestCode
 from remoting.errors import BodyError, RemotingError
 from remoting.fastjson import load_object
 from remoting.messages import StoredMessage
-from remoting.names import DLQ_PREFIX, RETRY_PREFIX
+from remoting.names import DLQ_PREFIX, RETRY_PREFIX, TIMER_TOPIC
 
 # Groups of one reply, and those that are looked up at the same time.
 _MAX_GROUPS = 200

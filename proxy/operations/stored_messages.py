@@ -7,9 +7,8 @@ from remoting import messages
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.messages import PullSysFlag, StoredMessage
+from remoting.names import TOOLS_GROUP
 
-# A group that every broker has, for tools (MixAll.TOOLS_CONSUMER_GROUP).
-_GROUP = "TOOLS_CONSUMER"
 _MAX_PULL = 32
 _NOT_FOUND = frozenset(
     (
@@ -59,7 +58,7 @@ async def read(
     fields = {
         "topic": topic,
         "queueId": str(queue),
-        "consumerGroup": _GROUP,
+        "consumerGroup": TOOLS_GROUP,
         "queueOffset": str(offset),
         "maxMsgNums": str(min(count, _MAX_PULL)),
         "sysFlag": str(int(PullSysFlag.SUBSCRIPTION)),

@@ -17,11 +17,11 @@ from remoting.fastjson import load_object
 from remoting.names import DLQ_PREFIX, RETRY_PREFIX, is_system
 from remoting.properties import MessageType
 from remoting.routes import BrokerQueues
+from remoting.topic_group_config import MESSAGE_TYPE_ATTRIBUTE
 
 # Seconds; a broker with tens of thousands of topics takes several.
 _TIMEOUT = 10.0
 # The attribute with the type of a topic's messages.
-_MESSAGE_TYPE = "message.type"
 
 
 class Topic(Answer):
@@ -103,7 +103,7 @@ def _cluster(replica: Replica) -> str:
 
 
 def _configured_type(config: dict[str, Any]) -> str:
-    return str((config.get("attributes") or {}).get(_MESSAGE_TYPE) or MessageType.NORMAL)
+    return str((config.get("attributes") or {}).get(MESSAGE_TYPE_ATTRIBUTE) or MessageType.NORMAL)
 
 
 @operation("topics.get", timeout=REMOTE_TIMEOUT, merged=False)

@@ -66,7 +66,7 @@ _SCAN_PAUSE = 20
 # Labels of the metric of actions.
 _ACTIONS = ("pause", "close", "refuse_request", "end_poll", "trim")
 # Requests that free something, or keep a client's membership.
-_ALWAYS_SERVED = frozenset(
+_RELIEVING = frozenset(
     (
         RequestCode.UNREGISTER_CLIENT,
         RequestCode.ACK_MESSAGE,
@@ -353,7 +353,7 @@ class Overload:
     def _on_full_budget(self, context: Context) -> None:
         """Handle a request while requests in flight are over their bound: end long polls, or refuse it."""
         if self._refusing:
-            if context.code in _ALWAYS_SERVED:
+            if context.code in _RELIEVING:
                 return
             self.counts["refuse_request"] += 1
             raise Overloaded("the proxy has too little memory; try again later")

@@ -9,7 +9,7 @@ from grpc_gateway.http2.limits import Limits, Timeouts
 from grpc_gateway.server import ServerOptions
 from protocol_negotiation.peer import HostPort
 from proxy.settings.field_types import RemoteAddress, SettingsTable, TopicName
-from remoting.message_trace import TRACE_TOPIC
+from remoting.names import TRACE_TOPIC
 
 
 class GrpcSettings(SettingsTable):

@@ -6,10 +6,11 @@ from collections.abc import Awaitable
 from proxy.core.context import Context
 from proxy.core.empty_poll import empty_poll
 from proxy.core.messaging import Reply
-from remoting.codes import RequestCode, ResponseCode
+from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
 from remoting.messages import PullSysFlag
+from remoting.request_kinds import RequestKind
 
 # Seconds that any receive may wait, although its client asks for a shorter wait or none.
 _MIN_WAIT = 1.0
@@ -17,7 +18,6 @@ _MIN_WAIT = 1.0
 _MAX_SIGNED_WAIT = 5.0
 # Seconds that any receive may wait, however long its client would: the client then repeats the request.
 _MAX_WAIT = 60.0
-_PULLS = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
 
 
 class FlowControlled(RemotingError):
@@ -28,9 +28,10 @@ class FlowControlled(RemotingError):
 
 def max_wait(context: Context) -> float:
     """Return the seconds that a receive may wait for a limit."""
-    poll = context.known_spec.poll
+    spec = context.known_spec
+    poll = spec.poll
     wait = context.command.integer(poll) / 1000 if poll is not None else 0.0
-    if context.code in _PULLS and not context.command.integer("sysFlag") & PullSysFlag.SUSPEND:
+    if spec.kind is RequestKind.PULL and not context.command.integer("sysFlag") & PullSysFlag.SUSPEND:
         wait = 0.0
     return min(max(wait, _MIN_WAIT), _MAX_SIGNED_WAIT if context.signed else _MAX_WAIT)
 

@@ -9,8 +9,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from proxy.embedded.broker.codes import ToolCode
 from proxy.embedded.requests import BROKER_REQUESTS
+from remoting import requests
 from remoting.codes import RequestCode
-from remoting.requests import REQUESTS, Action, Direction, RequestSpec
+from remoting.request_kinds import RequestKind
+from remoting.requests import REQUESTS, Action, Direction, RequestSpec, codes_of
 
 Network = IPv4Network | IPv6Network
 
@@ -20,29 +22,17 @@ SELECTABLE: Mapping[int, RequestSpec] = {
 }
 _CODES = {row.name: row.code for row in SELECTABLE.values()}
 
-# Requests that carry messages to brokers.
-SENDS = frozenset(
-    {
-        RequestCode.SEND_MESSAGE,
-        RequestCode.SEND_MESSAGE_V2,
-        RequestCode.SEND_BATCH_MESSAGE,
-        RequestCode.SEND_REPLY_MESSAGE,
-        RequestCode.SEND_REPLY_MESSAGE_V2,
-    }
-)
-# Requests whose replies carry messages to consumers.
-RECEIVES = frozenset(
-    {
-        RequestCode.PULL_MESSAGE,
-        RequestCode.LITE_PULL_MESSAGE,
-        RequestCode.POP_MESSAGE,
-        RequestCode.POP_LITE_MESSAGE,
-        RequestCode.PEEK_MESSAGE,
-    }
-)
-MIRRORED_SENDS = SENDS - {RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2}
+
+def _members(codes: frozenset[int]) -> frozenset[RequestCode]:
+    return frozenset(map(RequestCode, codes))
+
+
+# As members, whose names error texts show.
+SENDS = _members(requests.SENDS)
+RECEIVES = _members(requests.RECEIVES)
+MIRRORED_SENDS = _members(codes_of(RequestKind.SEND))
 # These return messages too, so that a deny rule has to cover them.
-_LOOKUPS = frozenset({RequestCode.QUERY_MESSAGE, RequestCode.VIEW_MESSAGE_BY_ID})
+_LOOKUPS = _members(codes_of(RequestKind.LOOKUP))
 # Without these a client cannot join its group, so that only a rule that names them covers them.
 _REGISTRATIONS = frozenset({RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT, RequestCode.LITE_SUBSCRIPTION_CTL})
 DATA_REQUESTS = _LOOKUPS | frozenset(

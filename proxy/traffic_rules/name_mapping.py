@@ -12,13 +12,13 @@ from functools import cached_property
 from grpc_gateway.name_mapping import UnmappedName
 from proxy.core.client_registry import INNER_PRODUCER
 from remoting.errors import NotPermitted
-from remoting.names import DEFAULT_TOPIC, DLQ_PREFIX, RETRY_PREFIX
+from remoting.names import DEFAULT_TOPIC, DLQ_PREFIX, RETRY_PREFIX, TRACE_TOPIC
 
 _PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
 # Between group and topic in the name of a POP retry topic, in the new and the old form.
 _SEPARATOR, _OLD_SEPARATOR = "+", "_"
 # Names that no namespace changes: the model of new topics, the trace topic and each cluster's reply topic.
-_SHARED_TOPICS = frozenset({DEFAULT_TOPIC, "RMQ_SYS_TRACE_TOPIC"})
+_SHARED_TOPICS = frozenset({DEFAULT_TOPIC, TRACE_TOPIC})
 _SHARED_SUFFIX = "_REPLY_TOPIC"
 _SHARED_GROUPS = frozenset({INNER_PRODUCER})
 # Characters of topics (RocketMQ's TopicValidator), as a set of a regular expression.

@@ -1,14 +1,17 @@
 """Rate limits by token buckets. Pure."""
 
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, Final
 
 from proxy.traffic_rules.decision import Decision, Rejection
 from proxy.traffic_rules.effects import ActiveRule, DrawPercent, draw_percent
-from proxy.traffic_rules.match_criteria import RECEIVES
 from proxy.traffic_rules.matching import MAX_NAME_LENGTH, Attributes
 from proxy.traffic_rules.model import Limit
 from proxy.traffic_rules.token_buckets import TokenBucket, TokenBuckets
+from remoting.requests import RECEIVES
+
+# A constant of this module, because compiled code looks up those of a module that is not compiled.
+_RECEIVES: Final = RECEIVES
 
 
 def _first(names: tuple[str, ...]) -> str:
@@ -52,13 +55,13 @@ class ActiveLimit(ActiveRule[Limit]):
 
     def passes(self, request: Attributes, now: float) -> bool:
         # The common case: one unit, and tokens left.
-        if len(self._units) != 1 or request.code in RECEIVES:
+        if len(self._units) != 1 or request.code in _RECEIVES:
             return False
         _, buckets, amount_of = self._units[0]
         return not buckets.get(self._key(request), now).spend(amount_of(request), now)
 
     def apply(self, request: Attributes, decision: Decision, now: float) -> None:
-        if request.code in RECEIVES:
+        if request.code in _RECEIVES:
             self._apply_to_receive(self._key(request), decision, now)
         else:
             self._apply_to_send(request, decision, now)

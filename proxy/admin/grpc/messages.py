@@ -14,6 +14,8 @@ from proxy.admin.grpc import answers
 from proxy.admin.grpc.errors import Denied
 from proxy.admin.grpc.scan import Cursor, Range, Scan
 from proxy.operations import message_lookup
+from proxy.operations.browsing import check_search
+from proxy.operations.failures import OperationFailed
 from proxy.operations.message_lookup import EVER, Found
 from proxy.operations.services import AdminServices
 
@@ -45,9 +47,11 @@ async def query_without_contents(services: AdminServices, request: pb.ListMessag
 
     Raises Denied for a search by key, Refused, RemotingError.
     """
-    if request.WhichOneof("search_key") == "message_key":
-        text = "searching by key needs the permission to read contents (admin.contents)"
-        raise Denied(Code.FORBIDDEN, "contents", text)
+    key = request.message_key if request.WhichOneof("search_key") == "message_key" else None
+    try:
+        check_search(contents=False, key=key)
+    except OperationFailed as error:
+        raise Denied(Code.FORBIDDEN, "contents", str(error)) from None
     return await _query(services, request, _shown_without_contents)
 
 

@@ -17,10 +17,9 @@ from proxy.operations.services import AdminServices
 from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.messages import PullSysFlag, StoredMessage
+from remoting.names import TOOLS_GROUP
 from remoting.routes import TopicRoute
 
-# A group for tools that brokers create at their start (MixAll.TOOLS_CONSUMER_GROUP).
-_GROUP = "TOOLS_CONSUMER"
 _BATCH = 32
 # Maximum requests of one part: a filter may match nothing for long, and a topic may have many queues.
 _MAX_ASKED = 128
@@ -130,7 +129,7 @@ class Scan:
         """Return messages from an offset on, and the next offset."""
         fields = {
             **where,
-            "consumerGroup": _GROUP,
+            "consumerGroup": TOOLS_GROUP,
             "queueOffset": str(offset),
             "maxMsgNums": str(_BATCH),
             "sysFlag": str(int(PullSysFlag.SUBSCRIPTION)),

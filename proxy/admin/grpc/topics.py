@@ -9,8 +9,8 @@ from proxy.operations import broker_requests, topics
 from proxy.operations.services import AdminServices
 from remoting.codes import RequestCode
 from remoting.fastjson import load_object
+from remoting.topic_group_config import MESSAGE_TYPE_ATTRIBUTE
 
-_KIND = "message.type"
 # Topics with mixed messages have none.
 _TYPES = {
     "NORMAL": MessageType.NORMAL,
@@ -35,7 +35,7 @@ async def describe_topic_status(
         services, [row.broker for row in detail.brokers], RequestCode.GET_TOPIC_CONFIG, {"topic": name}
     )
     attributes = [load_object(reply.body).get("attributes") or {} for reply in asked.replies.values()]
-    kinds = {str(found.get(_KIND) or "NORMAL").upper() for found in attributes}
+    kinds = {str(found.get(MESSAGE_TYPE_ATTRIBUTE) or "NORMAL").upper() for found in attributes}
     return pb.DescribeTopicStatusResponse(
         status=answers.ok_status(asked.missing),
         topic_message_type=_TYPES.get(kinds.pop()) if len(kinds) == 1 else None,

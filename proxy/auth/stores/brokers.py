@@ -30,7 +30,6 @@ from remoting.permissions import Action
 # Sends a request with ext fields and a body, and returns the body of the response. Raises RemotingError or StoreError.
 Ask = Callable[[RequestCode, Mapping[str, str], bytes], Awaitable[bytes]]
 
-_SUBJECT = "User:"
 _NO_PASSWORDS = "brokers keep no hashed passwords; only Gantry's own users file does"
 _NO_TOKENS = "brokers keep no security tokens; only Gantry's own users file does"
 _NO_EXPIRY = "brokers' users do not expire; only those of Gantry's own users file do"
@@ -149,11 +148,11 @@ class BrokersStore:
         if rest:
             await self._put(subject, AclEntry(entry.resource, action_names(rest), entry.decision, entry.source_ips))
             return
-        fields = {"subject": _SUBJECT + subject, "policyType": PolicyType.CUSTOM, "resource": entry.resource}
+        fields = {"subject": acl.USER_PREFIX + subject, "policyType": PolicyType.CUSTOM, "resource": entry.resource}
         await self._ask(RequestCode.AUTH_DELETE_ACL, fields, b"")
 
     async def _put(self, subject: str, entry: AclEntry) -> None:
-        info = AclInfo(_SUBJECT + subject, {PolicyType.CUSTOM: (entry,)})
+        info = AclInfo(acl.USER_PREFIX + subject, {PolicyType.CUSTOM: (entry,)})
         has_acl = any(known.username == subject for known in (await self._read_acls()).infos)
         code = RequestCode.AUTH_UPDATE_ACL if has_acl else RequestCode.AUTH_CREATE_ACL
         await self._ask(code, {"subject": info.subject}, acl.encode(info.to_json()))

@@ -15,7 +15,7 @@ _FindRecipient = Callable[[MembershipConnection, RemotingCommand], Channel | Non
 
 def recipient(connection: MembershipConnection, command: RemotingCommand) -> Channel:
     """Return the client that a broker's request is for. Raises UnsupportedRequest, ConsumerNotOnline."""
-    find = _RECIPIENTS.get(command.code)
+    find = RECIPIENTS.get(command.code)
     if find is None:
         raise UnsupportedRequest(f"request {command.code} of a broker to a client is not supported")
     channel = find(connection, command)
@@ -48,7 +48,8 @@ def _requester(connection: MembershipConnection, command: RemotingCommand) -> Ch
     return next((channel for channel in connection.slots_by_channel if channel.session.client_id == client_id), None)
 
 
-_RECIPIENTS: dict[int, _FindRecipient] = {
+# Every request of a broker to a client has a line.
+RECIPIENTS: dict[int, _FindRecipient] = {
     RequestCode.CHECK_TRANSACTION_STATE: _checked_producer,
     RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: _consumer("consumerGroup"),
     RequestCode.RESET_CONSUMER_CLIENT_OFFSET: _consumer("group"),

@@ -15,6 +15,7 @@ from remoting import messages, pop, properties
 from remoting.batch_ack import BatchAck, BatchAckBody
 from remoting.codes import ResponseCode
 from remoting.errors import BodyError, RemotingError
+from remoting.messages import MAX_PROPERTIES_LENGTH
 from remoting.names import DLQ_PREFIX, RETRY_PREFIX
 from remoting.pop import ExtraInfo
 from remoting.pop_offset_info import real_topic
@@ -26,9 +27,9 @@ _RETRY_INTERVAL = 1000
 # Maximum number of messages that are redelivered in one tick, apart from the rest of a checkpoint.
 _MAX_REVIVED = 1024
 _POP_RETRY_QUEUES = 1
-# Bytes of properties that leave room for a receipt handle in a record, whose limit is 32,767: of seven numbers and the
+# Bytes of properties that leave room for a receipt handle in a record, of seven numbers and the
 # broker's name.
-_MAX_RETRIED_PROPERTIES = 32_767 - 512
+_MAX_RETRIED_PROPERTIES = MAX_PROPERTIES_LENGTH - 512
 # Bodies of empty batches.
 _EMPTY_BODIES = frozenset((b"", b"{}"))
 

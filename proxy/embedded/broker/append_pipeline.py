@@ -14,15 +14,12 @@ from proxy.embedded.store import Store
 from remoting import messages, properties
 from remoting.codes import ResponseCode
 from remoting.errors import BodyError, RemotingError
-from remoting.messages import TRANSACTION_MASK, StoredMessage, SysFlag
-from remoting.names import RETRY_PREFIX
+from remoting.messages import MAX_PROPERTIES_LENGTH, TRANSACTION_MASK, StoredMessage, SysFlag
+from remoting.names import MAX_RETRY_TOPIC_LENGTH, MAX_TOPIC_LENGTH, RETRY_PREFIX, TIMER_TOPIC
 
 _log = logging.getLogger("gantry.embedded")
 
 _TIMERS = (properties.TIMER_DELIVER_MS, properties.TIMER_DELAY_SEC, properties.TIMER_DELAY_MS)
-_MAX_PROPERTIES_LENGTH = 0x7FFF
-_MAX_TOPIC_LENGTH = 127
-_MAX_RETRY_TOPIC_LENGTH = 255
 _NEVER_DELAYED = frozenset((int(SysFlag.TRANSACTION_PREPARED), int(SysFlag.TRANSACTION_ROLLBACK)))
 # Maximum number of due messages that are stored in one transaction, and of transactions in one tick.
 _MAX_BATCH = 256
@@ -80,7 +77,9 @@ class AppendPipeline:
 
     def check(self, topic: str, body: bytes, text: str = "") -> None:
         """Raise MessageIllegal for a message that exceeds the broker's limits."""
-        maximum = _MAX_RETRY_TOPIC_LENGTH if topic.startswith(RETRY_PREFIX) else _MAX_TOPIC_LENGTH
+        # Only retry topics may be longer, as at brokers (HookUtils.checkBeforePutMessage). A dead letter topic may be
+        # created with such a name (`names.check_topic`), but stores no message.
+        maximum = MAX_RETRY_TOPIC_LENGTH if topic.startswith(RETRY_PREFIX) else MAX_TOPIC_LENGTH
         size = len(topic) if topic.isascii() else len(topic.encode())
         if size > maximum:
             raise MessageIllegal(f"a topic of {size} bytes is longer than {maximum}")
@@ -88,16 +87,16 @@ class AppendPipeline:
             raise MessageIllegal(
                 f"a message body of {len(body)} bytes is larger than {self._settings.max_message_size}"
             )
-        if len(text) > _MAX_PROPERTIES_LENGTH // 4 and len(text.encode()) > _MAX_PROPERTIES_LENGTH:
-            raise MessageIllegal(f"message properties are longer than {_MAX_PROPERTIES_LENGTH} bytes")
+        if len(text) > MAX_PROPERTIES_LENGTH // 4 and len(text.encode()) > MAX_PROPERTIES_LENGTH:
+            raise MessageIllegal(f"message properties are longer than {MAX_PROPERTIES_LENGTH} bytes")
 
     def _with_properties(self, message: StoredMessage, pairs: Mapping[str, str]) -> StoredMessage:
         try:
             text = properties.encode(pairs)
         except BodyError as error:
             raise MessageIllegal(str(error)) from None
-        if len(text) > _MAX_PROPERTIES_LENGTH // 4 and len(text.encode()) > _MAX_PROPERTIES_LENGTH:
-            raise MessageIllegal(f"message properties are longer than {_MAX_PROPERTIES_LENGTH} bytes")
+        if len(text) > MAX_PROPERTIES_LENGTH // 4 and len(text.encode()) > MAX_PROPERTIES_LENGTH:
+            raise MessageIllegal(f"message properties are longer than {MAX_PROPERTIES_LENGTH} bytes")
         return message.updated(text)
 
     # Delays (RocketMQ's HookUtils.handleScheduleMessage).
@@ -136,7 +135,7 @@ class AppendPipeline:
             raise MessageIllegal(f"a timer message is delayed by more than {self._settings.max_delay} ms")
         pairs[properties.TIMER_OUT_MS] = str(self._rounded(due))
         self._set_origin(message, pairs)
-        return replace(message, topic=names.TIMER_TOPIC, queue_id=0), due
+        return replace(message, topic=TIMER_TOPIC, queue_id=0), due
 
     def _rounded(self, due: int) -> int:
         precision = self._settings.timer_precision

@@ -19,11 +19,12 @@ from remoting.errors import BodyError, InvalidRequest
 from remoting.fastjson import load_request
 from remoting.names import RETRY_PREFIX, is_system
 from remoting.properties import MessageType
+from remoting.topic_group_config import MESSAGE_TYPE_ATTRIBUTE
 
 _ATTRIBUTES: dict[str, frozenset[str] | None] = {
     "queue.type": frozenset(("SimpleCQ", "BatchCQ", "RocksDBCQ")),
     "cleanup.policy": frozenset(("DELETE", "COMPACTION")),
-    "message.type": frozenset(MessageType),
+    MESSAGE_TYPE_ATTRIBUTE: frozenset(MessageType),
     "reserve.time": None,
 }
 _MAX_QUEUES = 65_536

@@ -7,6 +7,7 @@ from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
+from remoting.requests import PULLS
 
 # Java brokers write the header of every response: fields that were not set are zero or false.
 _HANDLE = {"popTime": "0", "invisibleTime": "0", "reviveQid": "0"}
@@ -17,7 +18,6 @@ _HEADERS: Mapping[int, Mapping[str, str]] = {
     RequestCode.NOTIFICATION: {"hasMsg": "false", "pollingFull": "false"},
     RequestCode.POLLING_INFO: {"pollingNum": "0"},
 }
-_PULLS = frozenset((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE))
 
 
 class Refused(RemotingError):
@@ -46,7 +46,7 @@ class Forbidden(Refused):
 
 def fields_of(request_code: int, error: RemotingError) -> dict[str, str]:
     """Return the fields of a response to this request code with this error."""
-    if isinstance(error, Forbidden) and request_code in _PULLS:
+    if isinstance(error, Forbidden) and request_code in PULLS:
         return {"forbiddenType": str(int(error.kind))}
     return dict(_HEADERS.get(request_code, {}))
 

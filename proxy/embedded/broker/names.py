@@ -3,15 +3,21 @@
 import re
 
 from remoting.errors import InvalidRequest
-from remoting.names import DLQ_PREFIX, RETRY_PREFIX
+from remoting.names import (
+    DLQ_PREFIX,
+    MAX_CREATED_GROUP_LENGTH,
+    MAX_RETRY_TOPIC_LENGTH,
+    MAX_TOPIC_LENGTH,
+    RETRY_PREFIX,
+    TIMER_TOPIC,
+    TOOLS_GROUP,
+    TRACE_TOPIC,
+)
 
-DEFAULT_TOPIC = "TBW102"
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-TIMER_TOPIC = "rmq_sys_wheel_timer"
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 UNCHECKED_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
-TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 _SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
 _BENCHMARK_TOPIC = "BenchmarkTest"
 _OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
@@ -34,7 +40,7 @@ FORBIDDEN_TOPICS = frozenset(
 
 # Consumer groups of every broker.
 SYSTEM_GROUPS = (
-    "TOOLS_CONSUMER",
+    TOOLS_GROUP,
     "FILTERSRV_CONSUMER",
     "SELF_TEST_C_GROUP",
     "CID_ONS-HTTP-PROXY",
@@ -45,9 +51,6 @@ SYSTEM_GROUPS = (
 )
 
 _VALID = re.compile(r"[%|a-zA-Z0-9_-]+")
-_MAX_TOPIC_LENGTH = 127
-_MAX_RETRY_TOPIC_LENGTH = 255
-_MAX_GROUP_LENGTH = 120
 
 
 def retry_topic(group: str) -> str:
@@ -83,11 +86,11 @@ def check_topic(topic: str) -> None:
     # Brokers create v2 retry topics, with a character that is invalid elsewhere.
     if _VALID.fullmatch(topic.replace("+", "") if topic.startswith(RETRY_PREFIX) else topic) is None:
         raise InvalidRequest(f"the topic {topic[:80]!r} has characters other than letters, digits and %|_-")
-    maximum = _MAX_RETRY_TOPIC_LENGTH if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else _MAX_TOPIC_LENGTH
+    maximum = MAX_RETRY_TOPIC_LENGTH if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else MAX_TOPIC_LENGTH
     if len(topic) > maximum:
         raise InvalidRequest(f"a topic of {len(topic)} characters is longer than {maximum}")
 
 
 def is_group(group: str) -> bool:
     """Return whether a name is valid for a group."""
-    return _VALID.fullmatch(group) is not None and len(group) <= _MAX_GROUP_LENGTH
+    return _VALID.fullmatch(group) is not None and len(group) <= MAX_CREATED_GROUP_LENGTH

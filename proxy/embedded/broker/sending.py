@@ -17,7 +17,7 @@ from remoting.codes import ResponseCode
 from remoting.errors import InvalidRequest, RemotingError
 from remoting.ids import OffsetMessageId, RecallHandle
 from remoting.messages import TRANSACTION_MASK, StoredMessage, SysFlag, encoded_size
-from remoting.names import RETRY_PREFIX
+from remoting.names import DEFAULT_TOPIC, RETRY_PREFIX
 from remoting.properties import MessageType
 from remoting.requests import SEND_FIELD_NAMES
 
@@ -50,7 +50,7 @@ class Header:
         fields, number = request.fields, request.number
         self.producer_group = request.text(keys.producer_group)
         self.topic = request.text(keys.topic)
-        self.default_topic = fields.get(keys.default_topic, names.DEFAULT_TOPIC)
+        self.default_topic = fields.get(keys.default_topic, DEFAULT_TOPIC)
         self.default_queues = number(keys.default_topic_queues, 4)
         self.queue_id = number(keys.queue_id)
         self.sys_flag = number(keys.sys_flag)

@@ -11,10 +11,11 @@ from proxy.embedded.broker import names
 from proxy.embedded.broker.settings import BrokerSettings
 from proxy.embedded.store import Store
 from remoting.messages import Permission
+from remoting.names import DEFAULT_TOPIC
 from remoting.properties import MessageType
+from remoting.topic_group_config import MESSAGE_TYPE_ATTRIBUTE
 
 _READ_WRITE = int(Permission.READ | Permission.WRITE)
-_MESSAGE_TYPE = "message.type"
 # Bits of a topic's sys flag: a topic of a unit, the retry topic of a unit.
 UNIT, UNIT_SUBSCRIPTION = 1, 2
 
@@ -43,7 +44,7 @@ class Topic:
     @property
     def kind(self) -> str:
         """The message type that it accepts."""
-        return self.attributes.get(_MESSAGE_TYPE, MessageType.NORMAL).upper()
+        return self.attributes.get(MESSAGE_TYPE_ATTRIBUTE, MessageType.NORMAL).upper()
 
     def to_json(self) -> dict[str, Any]:
         """Return the topic as a TopicConfig."""
@@ -158,7 +159,7 @@ def _system_topics(settings: BrokerSettings) -> Iterator[Topic]:
         yield Topic(name, queues, queues)
     inherited = int(_READ_WRITE | Permission.INHERIT)
     if settings.auto_create_topics:
-        yield Topic(names.DEFAULT_TOPIC, settings.default_queues, settings.default_queues, inherited)
+        yield Topic(DEFAULT_TOPIC, settings.default_queues, settings.default_queues, inherited)
     yield Topic(settings.cluster, 16, 16, inherited)
     yield Topic(settings.name, 1, 1, inherited)
     yield Topic(names.reply_topic(settings.cluster), 1, 1)

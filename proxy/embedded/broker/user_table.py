@@ -4,9 +4,7 @@ from collections.abc import Iterator
 
 from proxy.embedded.store import Table
 from remoting import acl
-from remoting.acl import AclInfo, UserInfo, UserStatus, UserType
-
-USER_PREFIX = "User:"
+from remoting.acl import USER_PREFIX, AclInfo, UserInfo, UserStatus, UserType
 
 
 class Users:

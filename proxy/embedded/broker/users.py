@@ -10,10 +10,9 @@ from ipaddress import ip_network
 from proxy.embedded.broker.broker import Broker
 from proxy.embedded.broker.errors import Refused
 from proxy.embedded.broker.request import Answer, Request
-from proxy.embedded.broker.user_table import USER_PREFIX
 from remoting import acl
 from remoting import command as commands
-from remoting.acl import AclInfo, PolicyEntry, PolicyType, UserInfo, UserStatus, UserType
+from remoting.acl import USER_PREFIX, AclInfo, PolicyEntry, PolicyType, UserInfo, UserStatus, UserType
 from remoting.codes import ResponseCode
 from remoting.errors import InvalidRequest
 

@@ -17,7 +17,8 @@ from proxy.observability.metrics.request_families import BOUNDS
 from proxy.observability.metrics.upstream import UpstreamCounts
 from remoting.codes import RequestCode
 
-_SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2)
+# The two sends that Envoy's filter knows.
+_ENVOY_SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2)
 _ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
 
 
@@ -68,7 +69,7 @@ class View:
 
     def total_pending(self) -> int:
         """Return the number of pending requests of the codes for which Envoy has a gauge."""
-        return sum(self.pending[code] for code in (*_SENDS, RequestCode.POP_MESSAGE, _ROUTE))
+        return sum(self.pending[code] for code in (*_ENVOY_SENDS, RequestCode.POP_MESSAGE, _ROUTE))
 
 
 def _counter(name: str, text: str, read: Callable[[View], int]) -> Stat:
@@ -122,7 +123,7 @@ STATS = (
         "send_message_pending",
         StatType.GAUGES,
         "Sends that wait for a route or a broker address.",
-        lambda view: sum(view.pending[code] for code in _SENDS),
+        lambda view: sum(view.pending[code] for code in _ENVOY_SENDS),
         "request",
     ),
     Stat(

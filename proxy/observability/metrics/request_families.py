@@ -1,21 +1,29 @@
 """Metric families of requests, and the actions by which messages are counted."""
 
 from proxy.observability.metrics.family import Family, Kind
+from remoting.request_kinds import RequestKind
+from remoting.requests import REQUESTS
 
 # Upper bounds of latencies in seconds. Brokers differ most between a few and a hundred milliseconds.
 BOUNDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
-_SENDS = "SEND_MESSAGE SEND_MESSAGE_V2 SEND_BATCH_MESSAGE SEND_REPLY_MESSAGE SEND_REPLY_MESSAGE_V2 SendMessage"
-_PULLS = "PULL_MESSAGE LITE_PULL_MESSAGE PullMessage"
-_POPS = "POP_MESSAGE POP_LITE_MESSAGE ReceiveMessage"
-# Effect of a request on the messages that it counts.
+_ACTION_OF_KIND = {
+    RequestKind.SEND: "sent",
+    RequestKind.REPLY: "sent",
+    RequestKind.PULL: "pulled",
+    RequestKind.POP: "popped",
+    RequestKind.ACK: "acknowledged",
+    RequestKind.CHANGE_INVISIBLE: "invisible_changed",
+    RequestKind.SEND_BACK: "sent_back",
+}
+# Effect of a request or rpc on the messages that it counts, by its name.
 ACTIONS: dict[str, str] = {
-    **dict.fromkeys(_SENDS.split(), "sent"),
-    **dict.fromkeys(_PULLS.split(), "pulled"),
-    **dict.fromkeys(_POPS.split(), "popped"),
-    **dict.fromkeys(("ACK_MESSAGE", "BATCH_ACK_MESSAGE", "AckMessage"), "acknowledged"),
-    **dict.fromkeys(("CHANGE_MESSAGE_INVISIBLETIME", "ChangeInvisibleDuration"), "invisible_changed"),
-    "CONSUMER_SEND_MSG_BACK": "sent_back",
+    **{spec.name: _ACTION_OF_KIND[spec.kind] for spec in REQUESTS.values() if spec.kind in _ACTION_OF_KIND},
+    "SendMessage": "sent",
+    "PullMessage": "pulled",
+    "ReceiveMessage": "popped",
+    "AckMessage": "acknowledged",
+    "ChangeInvisibleDuration": "invisible_changed",
 }
 DELIVERIES = frozenset(code for code, action in ACTIONS.items() if action in ("pulled", "popped"))
 

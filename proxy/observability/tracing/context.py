@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from remoting import messages, properties
 from remoting.errors import BodyError
-from remoting.messages import MAGIC_V2, StoredMessage
+from remoting.messages import MAGIC_V2, StoredMessage, word
 
 TRACEPARENT: Final = "traceparent"
 # Version ff is invalid, and version 00 has nothing after the flags (W3C Trace Context, section 3.2.2).
@@ -76,7 +76,7 @@ def messages_with_context(body: bytes, names: tuple[bytes, ...] = ALL_NAMES) -> 
         return decoded
     try:
         while position < end:
-            following = position + _word(body, position)
+            following = position + word(body, position)
             if following == position or following > end:
                 break
             if _has_name(body, names, _properties_position(body, position), following):
@@ -98,12 +98,7 @@ def _has_name(body: bytes, names: tuple[bytes, ...], start: int, end: int) -> bo
 def _properties_position(body: bytes, position: int) -> int:
     """Return the position of the properties of the record at a position. Raises IndexError."""
     head_size = _HEAD_SIZES[body[position + _SYS_FLAG] >> 4 & 0b11]
-    topic = position + head_size + _word(body, position + head_size - 4)
+    topic = position + head_size + word(body, position + head_size - 4)
     if body[position + _MAGIC] == MAGIC_V2 & 0xFF:
         return topic + 2 + (body[topic] << 8 | body[topic + 1]) + 2
     return topic + 1 + body[topic] + 2
-
-
-def _word(body: bytes, position: int) -> int:
-    """Return the unsigned number of four bytes at a position. Raises IndexError."""
-    return body[position] << 24 | body[position + 1] << 16 | body[position + 2] << 8 | body[position + 3]

@@ -29,9 +29,10 @@ from proxy.observability.tracing.context import (
     with_context,
 )
 from proxy.settings.tracing import TraceSettings
+from remoting import properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.requests import SEND_FIELD_NAMES, Action
+from remoting.requests import DELIVERIES, SEND_FIELD_NAMES, SETTLEMENTS, Action
 
 # Seconds that the collector has to accept a batch.
 _EXPORT_TIMEOUT = 3.0
@@ -39,25 +40,9 @@ _EXPORT_TIMEOUT = 3.0
 _SEND_PROPERTIES: Final[dict[int, str]] = {
     code: names.properties for code, names in SEND_FIELD_NAMES.items() if code != RequestCode.SEND_BATCH_MESSAGE
 }
-_DELIVERIES: Final[frozenset[int]] = frozenset(
-    {
-        RequestCode.PULL_MESSAGE,
-        RequestCode.LITE_PULL_MESSAGE,
-        RequestCode.POP_MESSAGE,
-        RequestCode.POP_LITE_MESSAGE,
-    }
-)
-_SETTLEMENTS: Final[frozenset[int]] = frozenset(
-    {
-        RequestCode.ACK_MESSAGE,
-        RequestCode.BATCH_ACK_MESSAGE,
-        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
-        RequestCode.CONSUMER_SEND_MSG_BACK,
-        RequestCode.UPDATE_CONSUMER_OFFSET,
-    }
-)
-# Bytes of properties up to which a context is added: brokers reject properties over 32,767 bytes.
-_MAX_PROPERTIES_SIZE: Final = 30_000
+# Constants of this module, because compiled code looks up those of a module that is not compiled.
+_DELIVERIES: Final = DELIVERIES
+_SETTLEMENTS: Final = SETTLEMENTS
 # Deliveries that are searched for `trace_context` after the start or after its last occurrence; then one of every 16.
 _FOREIGN_SEARCHES: Final = 1_000
 _FOREIGN_SEARCH_INTERVAL: Final = 16
@@ -201,7 +186,7 @@ class _RequestSpan:
     def inject(self, fields: dict[str, str], field: str) -> None:
         """Add the context of this span to the properties in an ext field."""
         text = fields.get(field, "")
-        if len(text.encode()) < _MAX_PROPERTIES_SIZE:
+        if len(text.encode()) < properties.EXTENDABLE_LENGTH:
             fields[field] = with_context(text, self.context)
 
     def finish(self, context: Context, code: int, reply: RemotingCommand | None) -> None:

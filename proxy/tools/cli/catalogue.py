@@ -13,11 +13,11 @@ from proxy.tools.cli.reading import Queue
 from remoting.codes import RequestCode, ResponseCode
 from remoting.fastjson import load_object
 from remoting.names import DLQ_PREFIX, RETRY_PREFIX, is_system
+from remoting.topic_group_config import MESSAGE_TYPE_ATTRIBUTE
 
 _C = RequestCode
 # Maximum number of concurrent requests.
 _MAX_CONCURRENT = 32
-_MESSAGE_TYPE = "message.type"
 # Topics in which proxies share state, with their default names (table `sync` of the settings), and their groups.
 _SYNC_TOPICS = frozenset({"DefaultHeartBeatSyncerTopic", "GantryRenewals"})
 _SYSTEM_GROUPS = frozenset({*names.SYSTEM_GROUPS, *(f"CID_{topic}" for topic in _SYNC_TOPICS)})
@@ -67,7 +67,9 @@ async def _tables(client: Client, brokers: Iterable[str], code: RequestCode, key
 
 def message_type(configurations: Configurations) -> str:
     """Return the message type of a topic."""
-    kinds = {str((item.get("attributes") or {}).get(_MESSAGE_TYPE) or "NORMAL") for item in configurations.values()}
+    kinds = {
+        str((item.get("attributes") or {}).get(MESSAGE_TYPE_ATTRIBUTE) or "NORMAL") for item in configurations.values()
+    }
     return "/".join(sorted(kinds))
 
 

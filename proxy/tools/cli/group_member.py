@@ -16,10 +16,10 @@ from remoting import fastjson
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError, RemotingError
+from remoting.names import RETRY_PREFIX
 
 # Seconds between heartbeats; servers drop members after 120.
 _HEARTBEAT_INTERVAL = 15.0
-_RETRY_PREFIX = "%RETRY%"
 _OFFLINE = frozenset((int(ResponseCode.CONSUMER_NOT_ONLINE),))
 
 
@@ -52,7 +52,7 @@ class GroupMember:
         others = {
             topic: (str(item.get("subString")), str(item.get("expressionType") or "TAG"))
             for topic, item in (table or {}).items()
-            if not topic.startswith(_RETRY_PREFIX)
+            if not topic.startswith(RETRY_PREFIX)
         }
         if others in ({}, {self._topic: (self._wanted.expression, self._wanted.kind)}):
             return

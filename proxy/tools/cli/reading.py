@@ -10,10 +10,9 @@ from proxy.tools.cli.client import Client, CommandError
 from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.messages import PullSysFlag, StoredMessage
+from remoting.names import TOOLS_GROUP
 from remoting.routes import TopicRoute
 
-# A group for tools that brokers create at their start (RocketMQ's MixAll.TOOLS_CONSUMER_GROUP).
-_GROUP = "TOOLS_CONSUMER"
 _BATCH = 32
 _NOTHING = frozenset(
     map(int, (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED))
@@ -76,7 +75,7 @@ class Reader:
         flags = PullSysFlag.SUBSCRIPTION | (PullSysFlag.SUSPEND if wait else 0)
         fields = {
             **self.queue.fields,
-            "consumerGroup": _GROUP,
+            "consumerGroup": TOOLS_GROUP,
             "queueOffset": self.offset,
             "maxMsgNums": _BATCH,
             "sysFlag": int(flags),

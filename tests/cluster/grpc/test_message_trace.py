@@ -8,7 +8,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from remoting.message_trace import TRACE_TOPIC
+from remoting.names import TRACE_TOPIC
 from tests.cluster.client import Client, create_topic, unique, wait_until
 from tests.cluster.grpc.consumer import Consumer
 from tests.cluster.servers import Cluster, Failed, Gantry

@@ -15,7 +15,8 @@ from proxy.frontends.message_trace_writer import MessageTraceWriter
 from remoting import command as commands
 from remoting import properties
 from remoting.command import RemotingCommand
-from remoting.message_trace import TRACE_TOPIC, Publication, decode
+from remoting.message_trace import Publication, decode
+from remoting.names import TRACE_TOPIC
 from remoting.send_message import V2
 
 pytestmark = pytest.mark.anyio

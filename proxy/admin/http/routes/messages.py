@@ -7,8 +7,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from pydantic import BeforeValidator
 
 from proxy.admin.access import may_read_contents
-from proxy.admin.http.problems import Refused
-from proxy.admin.http.routes.common import INVALID_REQUEST, Cursor, Operations, Route, TopicFilter, TopicName
+from proxy.admin.http.routes.common import Cursor, Operations, Route, TopicFilter, TopicName
 from proxy.operations import browsing, dead_letters, message_journey, traces
 from proxy.operations.browsing import (
     MessageOrder,
@@ -22,7 +21,6 @@ from proxy.operations.browsing import (
 from proxy.operations.message_bodies import BodyFormat
 from proxy.operations.message_journey import Journey, JourneyQuery
 from proxy.operations.message_lookup import EVER
-from proxy.operations.paging import PageRequest
 from proxy.operations.resending import Protocols
 from proxy.operations.traces import MessageTraceReport, TraceQuery
 
@@ -80,26 +78,12 @@ async def list_messages(
     limit: Annotated[int, Query(ge=1, le=200, description="items of a page")] = 32,
     cursor: Cursor = None,
 ) -> MessagePage:
-    faults = []
-    if tag is not None and sql is not None:
-        faults.append(("query sql", "tag and sql exclude each other"))
-    if order == "oldest" and key is not None:
-        faults.append(("query order", "messages by key are listed newest first"))
-    if order == "newest" and offset is not None:
-        faults.append(("query order", "messages from an offset are listed oldest first"))
-    if key is not None and offset is not None:
-        faults.append(("query offset", "key and offset exclude each other"))
-    for name, searched in (("key", key), ("sql", sql)):
-        # The number of results tells about keys and properties.
-        if searched is not None and not contents:
-            raise Refused(403, f"searching by {name} needs the permission to read contents (admin.contents)")
-    if faults:
-        raise Refused(422, INVALID_REQUEST, faults=faults)
-    oldest = order == "oldest" or (order is None and offset is not None)
     query = MessageQuery(
         topic,
-        PageRequest.parse("stored" if oldest else "-stored", limit, cursor),
         contents,
+        limit,
+        cursor,
+        order,
         broker,
         queue,
         offset,

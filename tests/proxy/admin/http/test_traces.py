@@ -7,7 +7,8 @@ import pytest
 from grpc_gateway import message_trace
 from remoting import messages
 from remoting.compression import CompressionType
-from remoting.message_trace import TRACE_TOPIC, Publication, encode
+from remoting.message_trace import Publication, encode
+from remoting.names import TRACE_TOPIC
 from tests.cluster.client import Client, create_topic
 from tests.cluster.grpc.consumer import Consumer
 from tests.proxy.admin.http.replicas import replica

@@ -1,10 +1,12 @@
 import pytest
 
+from proxy.backends.cluster.push_recipients import RECIPIENTS
 from remoting import command as commands
 from remoting import messages
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError, ConsumerNotOnline, UnsupportedRequest
+from remoting.requests import REQUESTS, Direction
 from tests.proxy.backends.cluster.membership_bench import Bench, client
 from tests.proxy.messages import request
 
@@ -17,6 +19,10 @@ def half_message(group: str) -> bytes:
 
 def reply_to(client_id: str) -> dict[str, str]:
     return {"properties": f"REPLY_TO_CLIENT\x01{client_id}\x02"}
+
+
+async def test_every_request_of_brokers_has_a_recipient() -> None:
+    assert RECIPIENTS.keys() == {row.code for row in REQUESTS.values() if row.direction is not Direction.CLIENT}
 
 
 @pytest.mark.parametrize(
