@@ -11,6 +11,7 @@ import anyio
 from proxy.auth.audit import LOGGER
 from proxy.observability.metrics import Metrics
 from remoting.errors import RemotingError
+from remoting.tasks import every
 
 _log = logging.getLogger("gantry.auth")
 
@@ -64,13 +65,7 @@ class AuditTopic:
 
     async def run(self) -> None:
         """Send waiting lines each second until cancelled."""
-        while True:
-            await anyio.sleep(_INTERVAL)
-            try:
-                await self._flush()
-            except Exception:
-                # An internal error must not stop the replica.
-                _log.exception("sending the audit log to the topic %s failed", self._topic)
+        await every(_INTERVAL, self._flush, name="audit log to a topic")
 
     def _add(self, line: str) -> None:
         if len(self._waiting) >= _MAX_WAITING:

@@ -5,9 +5,9 @@ The in-process transport is an asyncio protocol; anyio provides the task group o
 
 import asyncio
 import contextlib
-import logging
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import cast
 
 import anyio
@@ -45,8 +45,7 @@ from proxy.replication.sync_topic import SyncTopic
 from proxy.settings.model import Settings
 from remoting.errors import RemotingError
 from remoting.memory_watch import MemoryWatch
-
-_log = logging.getLogger("gantry.grpc")
+from remoting.tasks import every
 
 _SERVICE = service_pb2.DESCRIPTOR.services_by_name["MessagingService"].full_name
 _SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -169,16 +168,18 @@ class GrpcFrontend:
             if self._renewal_sync is not None:
                 group.start_soon(self._renewal_sync.run)
             if self._trace_writer is not None:
-                group.start_soon(_every, _TRACE_INTERVAL, self._trace_writer.flush)
-            group.start_soon(_every, _RENEWAL_INTERVAL, self._renew)
-            group.start_soon(_every, _RENEWAL_INTERVAL, self.metadata.refresh)
-            group.start_soon(_every, _SWEEP_INTERVAL, self._sweep, standstill.sleep)
-            group.start_soon(_every, _SWEEP_INTERVAL, self._update_health)
+                group.start_soon(partial(every, _TRACE_INTERVAL, self._trace_writer.flush, name="trace records"))
+            group.start_soon(partial(every, _RENEWAL_INTERVAL, self._renew, name="renewals"))
+            group.start_soon(partial(every, _RENEWAL_INTERVAL, self.metadata.refresh, name="metadata of topics"))
+            group.start_soon(
+                partial(every, _SWEEP_INTERVAL, self._sweep, name="expiry of gRPC clients", sleep=standstill.sleep)
+            )
+            group.start_soon(partial(every, _SWEEP_INTERVAL, self._update_health, name="gRPC health"))
 
-    async def _renew(self) -> None:
+    def _renew(self) -> None:
         self.renewal.sweep(self._clock())
 
-    async def _sweep(self) -> None:
+    def _sweep(self) -> None:
         self.service.client_lifecycle.sweep(self._clock())
 
     async def _update_health(self) -> None:
@@ -240,15 +241,3 @@ class GrpcFrontend:
         metrics.add(
             lambda: [(_CALLS, {(method, status.name): count for (method, status), count in server.calls().items()})]
         )
-
-
-async def _every(
-    seconds: float, work: Callable[[], Awaitable[None]], sleep: Callable[[float], Awaitable[None]] = anyio.sleep
-) -> None:
-    while True:
-        await sleep(seconds)
-        try:
-            await work()
-        except Exception:
-            # An internal error must not stop this task or the others.
-            _log.exception("periodic task failed")

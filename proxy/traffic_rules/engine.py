@@ -25,7 +25,7 @@ from proxy.traffic_rules.reloading import ReloadOutcome, RulesReloader
 from proxy.traffic_rules.request_gate import RequestGate
 from proxy.traffic_rules.tenancy import ActiveNameRule, name_mapping
 from proxy.traffic_rules.user_names import NamesOfUser
-from remoting.tasks import spawn_quietly
+from remoting.tasks import every, spawn_quietly
 
 _log = logging.getLogger("gantry.rules")
 
@@ -92,13 +92,12 @@ class RuleEngine:
         """Check the rules file periodically, and report rejections and delays, until cancelled."""
         if self._settings.file is None:
             return
-        while True:
-            await anyio.sleep(self._settings.reload_interval)
-            try:
-                await self.reload()
-            except Exception:
-                _log.exception("cannot check the rules file")
-            self._activity.report_if_due(self.active)
+        async with anyio.create_task_group() as group:
+            for name, work in (("traffic rules", self.reload), ("activity of traffic rules", self._report_if_due)):
+                group.start_soon(partial(every, self._settings.reload_interval, work, name=name))
+
+    def _report_if_due(self) -> None:
+        self._activity.report_if_due(self.active)
 
     def report(self) -> None:
         """Log the rejections and delays since the last report."""

@@ -1,9 +1,9 @@
 """The listener of the Admin service, with the same negotiation as the clients' port."""
 
 import logging
+from functools import partial
 from typing import cast
 
-import anyio
 import anyio.to_thread
 import grpc
 
@@ -23,6 +23,7 @@ from proxy.admin.grpc.throughput import Throughput
 from proxy.observability.metrics.family import Family, Kind
 from proxy.operations.catalogue import OPERATIONS
 from proxy.operations.services import AdminServices
+from remoting.tasks import every
 
 _log = logging.getLogger("gantry.admin")
 
@@ -86,10 +87,9 @@ class AdminServer:
 
     async def run(self) -> None:
         """Reload changed certificate files, until cancelled."""
-        while self._tls is not None:
-            await anyio.sleep(self._reload_interval)
-            if await anyio.to_thread.run_sync(self._tls.refresh) is Refresh.FAILED:
-                _log.error("the changed certificate is not usable, the former stays in use: %s", self._tls.error)
+        if self._tls is not None:
+            work = partial(_reload, self._tls)
+            await every(self._reload_interval, work, name="certificate of the Admin gRPC service")
 
     async def close(self) -> None:
         """Stop accepting connections, and let calls in flight finish."""
@@ -100,3 +100,8 @@ class AdminServer:
         if outcome not in _UNTROUBLED:
             self._gatekeeping.refusals[outcome.value] += 1
             self._services.events.negotiated(outcome, peer, first)
+
+
+async def _reload(tls: TlsSource) -> None:
+    if await anyio.to_thread.run_sync(tls.refresh) is Refresh.FAILED:
+        _log.error("the changed certificate is not usable, the former stays in use: %s", tls.error)

@@ -100,9 +100,9 @@ class ClusterBackend:
     async def run(self) -> None:
         """Refresh brokers and routes, keep connections alive and find brokers that hang, until cancelled."""
         await repeat(
-            (self._settings.route_refresh, self._refresh),
-            (KEEPALIVE_SECONDS, self._keep_alive),
-            (CHECK_SECONDS, self._check_brokers),
+            ("brokers and routes", self._settings.route_refresh, self._refresh),
+            ("connections to brokers", KEEPALIVE_SECONDS, self._keep_alive),
+            ("brokers that hang", CHECK_SECONDS, self._check_brokers),
         )
 
     def close(self) -> None:
@@ -181,8 +181,12 @@ class ClusterBackend:
                     self._heartbeats.send(self._server_for(address, None, REQUESTS[RequestCode.HEART_BEAT]))
 
     async def _refresh(self) -> None:
-        await self.refresh_brokers()
-        await self._routes.refresh()
+        try:
+            await self.refresh_brokers()
+            await self._routes.refresh()
+        except RemotingError as error:
+            _log.warning("refreshing brokers and routes failed, the former ones stay in use: %s", error)
+            return
         self._close_unlisted_servers()
 
     # Requests.
