@@ -92,11 +92,12 @@ _FLUSH_TIMEOUT = 1.0
 class App:
     """One replica, before a cluster or with an embedded broker.
 
-    Raises StorageError (proxy.embedded.store) if the embedded broker's directory cannot be opened, TrafficError
-    (proxy.observability.records.errors) if traffic records cannot be kept as the settings ask, RulesError
-    (proxy.traffic_rules.parsing) if the traffic rules are invalid, AuthError (proxy.auth.sources.source) if users and
-    policies cannot be loaded. worker: number of this process among several workers. ticket_secret: secret of all
-    workers, for TLS session tickets that each of them accepts.
+    Raises StartError: StorageError if the embedded broker's directory cannot be opened, TrafficError if traffic records
+    cannot be kept as the settings ask, RulesError if the traffic rules are invalid, AuthError if users and policies
+    cannot be loaded, TlsError, TokenFileError.
+
+    worker: number of this process among several workers. ticket_secret: secret of all workers, for TLS session tickets
+    that each of them accepts.
     """
 
     def __init__(

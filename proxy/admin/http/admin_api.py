@@ -15,7 +15,6 @@ from protocol_negotiation.peer import HostPort, socket_address
 from protocol_negotiation.tls import server_context
 from proxy.admin.access import Access, Gatekeeping
 from proxy.operations.services import AdminServices
-from proxy.operations.token_file import TokenFileError
 from proxy.settings.naming import naming
 from proxy.workers.worker_rpc import WorkerRpc
 
@@ -35,7 +34,7 @@ class AdminApi:
     ) -> None:
         self.services = services
         self.settings = services.settings
-        with naming("admin.tokens", TokenFileError):
+        with naming("admin.tokens"):
             access = Access(self.settings, users=users)
         self.gatekeeping = Gatekeeping(self.settings, access, services.audit)
         if self.settings.files is not None:
