@@ -109,7 +109,7 @@ class Certificates:
         ]
         return texts + [f"not reloaded: {error}" for error in self._errors().values() if error is not None]
 
-    def read(self) -> Iterator[tuple[Family, Samples]]:
+    def read_metrics(self) -> Iterator[tuple[Family, Samples]]:
         """Yield the families of this module."""
         yield NOT_AFTER, {(item.role, str(item.path)): item.at for item in self._expiries.values()}
         yield OUTDATED, {(role,): float(error is not None) for role, error in self._errors().items()}

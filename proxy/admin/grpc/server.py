@@ -1,6 +1,7 @@
 """The listener of the Admin service, with the same negotiation as the clients' port."""
 
 import logging
+from collections.abc import Iterator
 from functools import partial
 from typing import cast
 
@@ -20,7 +21,7 @@ from proxy.admin.grpc.groups import find_members
 from proxy.admin.grpc.replica import read_stats
 from proxy.admin.grpc.service import AdminService, forward_call
 from proxy.admin.grpc.throughput import Throughput
-from proxy.observability.metrics.family import Family, Kind
+from proxy.observability.metrics.family import Family, Kind, Samples
 from proxy.operations.catalogue import OPERATIONS
 from proxy.operations.services import AdminServices
 from remoting.tasks import every
@@ -51,11 +52,10 @@ class AdminServer:
         self._gatekeeping = gatekeeping
         throughput = Throughput(services.loop.time)
         replica.core.observers.append(throughput.observe)
-        service = AdminService(services, gatekeeping)
+        self._service = service = AdminService(services, gatekeeping)
         services.workers.serve(services, [*OPERATIONS, find_members])
         services.workers.serve((services, throughput), [read_stats])
         services.workers.serve(service, [forward_call])
-        replica.metrics.add(lambda: [(_CALLS, dict(service.calls.items()))])
         largest = replica.settings.grpc.max_body + _BESIDES
         self._server = Server(ServerOptions(max_receive_message=largest, max_request_bytes=2 * largest))
         # The server accepts grpc.aio's registration; the service has every rpc.
@@ -75,6 +75,10 @@ class AdminServer:
     def addresses(self) -> list[HostPort]:
         """The bound addresses."""
         return list(self._listener.addresses)
+
+    def read_metrics(self) -> Iterator[tuple[Family, Samples]]:
+        """Yield the family of this module."""
+        yield _CALLS, dict(self._service.calls.items())
 
     async def open(self) -> None:
         """Listen. Raises OSError."""
