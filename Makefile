@@ -16,8 +16,9 @@ SOAK_SECONDS ?= 1800
 RUN_DIR ?= build/demo
 LISTEN ?= 127.0.0.1:8080
 
-.PHONY: install run programs test unit check docs screenshots analytics-demo analytics-package protos clients acl-table limits conformance bench bench-publish bench-store \
-	bench-analytics exactness s3 scale contract crash dashboard faults soak attacks fuzz audit lock clean
+.PHONY: install run programs test unit compile pure compiled-test instructions protos check screenshots docs clients \
+	acl-table limits conformance bench bench-publish faults soak contract crash bench-store dashboard attacks fuzz audit \
+	lock exactness s3 scale bench-analytics analytics-demo analytics-package clean
 .DEFAULT_GOAL := run
 
 install: $(VENV)/.installed
@@ -55,7 +56,6 @@ test:
 unit: install
 	$(BIN)/python -m pytest $(PARALLEL) -m "not external and not cluster and not slow"
 
-.PHONY: compile pure compiled-test instructions
 # Compile the hot path in place with mypyc; changes of the sources take effect after the next compilation. `make pure`
 # removes the compiled modules.
 compile: install

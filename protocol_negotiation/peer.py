@@ -144,7 +144,6 @@ class Tls:
 
     version: str
     cipher: str
-    alpn: str | None = None
     server_name: str | None = None
     subject: str | None = None
     certificate: PeerCertificate | None = None

@@ -8,13 +8,15 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
+from protocol_negotiation.start_error import StartError
+
 # Permissions that a private file must not have: any for group and others.
 _OPEN_TO_OTHERS = 0o077
 # Seconds for which session ticket keys are used.
 TICKET_PERIOD = 12 * 3600.0
 
 
-class TlsError(Exception):
+class TlsError(StartError):
     """The TLS files are invalid; the message names the file."""
 
 

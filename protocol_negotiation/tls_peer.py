@@ -26,7 +26,6 @@ def negotiated_tls(connection: ssl.SSLObject) -> Tls:
     return Tls(
         version=connection.version() or "",
         cipher=cipher[0] if cipher else "",
-        alpn=connection.selected_alpn_protocol(),
         server_name=_server_names.get(connection),
         subject=distinguished_name(certificate),
         certificate=None if not certificate else _peer_certificate(connection, certificate),

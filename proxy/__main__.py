@@ -87,17 +87,13 @@ def _run_extension(name: str, arguments: list[str]) -> int:
 def _run_server(options: argparse.Namespace, arguments: list[str]) -> int:
     # Imported here: the other commands do not need these, and most take less time than the imports.
     with _without_garbage_collection():
-        from protocol_negotiation.tls import TlsError
-        from proxy.auth.sources.source import AuthError
-        from proxy.embedded.store import StorageError
+        from protocol_negotiation.start_error import StartError
         from proxy.observability import logs
-        from proxy.observability.records.errors import TrafficError
         from proxy.settings.data_directories import open_to_others
         from proxy.settings.loading import ConfigError, Sources, check_access, check_backend
         from proxy.settings.naming import reason
         from proxy.settings.trusted_files import changeable_by_others
         from proxy.tools.demo import welcome
-        from proxy.traffic_rules.parsing import RulesError
         from proxy.workers.supervisor import TICKET_SECRET, supervise
         from proxy.workers.worker_settings import WorkerSources, check_workers, of_worker
 
@@ -129,7 +125,7 @@ def _run_server(options: argparse.Namespace, arguments: list[str]) -> int:
         loop = {"use_uvloop": _has_uvloop()}
         secret = bytes.fromhex(os.environ.pop(TICKET_SECRET, "")) or None
         anyio.run(_serve, settings, sources, greet, number, descriptor, secret, backend_options=loop)
-    except (OSError, TlsError, StorageError, TrafficError, RulesError, AuthError) as error:
+    except (OSError, StartError) as error:
         _log.error("%s", reason(error))
         return 1
     return 0

@@ -57,8 +57,7 @@ from proxy.frontends.remoting_frontend import RemotingFrontend
 from proxy.frontends.revocation import Revocation
 from proxy.observability import metrics as prometheus
 from proxy.observability import request_logs
-from proxy.observability.metrics import Metrics
-from proxy.observability.metrics.core_gauges import register as register_core_gauges
+from proxy.observability.metrics import Metrics, core_gauges
 from proxy.observability.metrics.server_push import CountedPush
 from proxy.observability.metrics.transactions import CountedTransactions
 from proxy.operations import health_checks
@@ -92,11 +91,12 @@ _FLUSH_TIMEOUT = 1.0
 class App:
     """One replica, before a cluster or with an embedded broker.
 
-    Raises StorageError (proxy.embedded.store) if the embedded broker's directory cannot be opened, TrafficError
-    (proxy.observability.records.errors) if traffic records cannot be kept as the settings ask, RulesError
-    (proxy.traffic_rules.parsing) if the traffic rules are invalid, AuthError (proxy.auth.sources.source) if users and
-    policies cannot be loaded. worker: number of this process among several workers. ticket_secret: secret of all
-    workers, for TLS session tickets that each of them accepts.
+    Raises StartError: StorageError if the embedded broker's directory cannot be opened, TrafficError if traffic records
+    cannot be kept as the settings ask, RulesError if the traffic rules are invalid, AuthError if users and policies
+    cannot be loaded, TlsError, TokenFileError.
+
+    worker: number of this process among several workers. ticket_secret: secret of all workers, for TLS session tickets
+    that each of them accepts.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class App:
         self.core.signer = new_signer(settings.cluster, self.authority is not None)
         self.core.judges_signed, self.core.judges_unsigned = assembly.judged(settings, self.authority is not None)
         self.overload = self._new_overload()
-        self.rules = RuleEngine(self.core, settings.rules, self.metrics)
+        self.rules = RuleEngine(self.core, settings.rules)
         # Notified of every client connection, remoting or gRPC.
         self.connection_listeners: list[ConnectionListener] = [
             self.metrics.connections,
@@ -143,7 +143,6 @@ class App:
         self.grpc = GrpcFrontend(
             self.core,
             settings,
-            self.metrics,
             self.connection_listeners,
             self.rules.resource_names,
             self.overload.watch,
@@ -169,13 +168,11 @@ class App:
         self.remoting.on_protocol_error = self.admin_services.events.undecodable
         self.admin_grpc = self._new_admin_grpc()
         self.certificates = Certificates(settings, ticket_secret)
-        self.metrics.add(self.certificates.read)
         self._listeners = self._new_listeners()
         self._heartbeat_sync: HeartbeatSync | None = None
         # Last, so that no later failure leaves a store open.
         check_push = (self._tenant_guards if self.request_guards is None else self.request_guards).check_push
-        push = CountedPush(check_push(relay))
-        self.metrics.add(push.read)
+        self._push = push = CountedPush(check_push(relay))
         directory = settings.embedded.directory
         with naming("embedded.directory"):
             self._node = None if directory is None else Node(settings, directory, push, check_push)
@@ -188,12 +185,12 @@ class App:
         )
         self.core.backend = self.backend
         topic = settings.auth.audit_topic
-        self._audit = None if topic is None else AuditTopic(topic, SyncTopic(self.backend, topic).send, self.metrics)
+        self._audit = None if topic is None else AuditTopic(topic, SyncTopic(self.backend, topic).send)
         if isinstance(self.backend, ClusterBackend):
             bound_clients(self.core, self.backend)
             self.backend.on_unresponsive.append(self.core.end_polls_at)
         self._broker_listener = None if self._node is None else self._new_broker_listener(self._node)
-        self._register_metrics()
+        self._wire_metrics()
 
     # Construction.
 
@@ -207,8 +204,7 @@ class App:
 
     def _new_core(self) -> Messaging:
         more: dict[int, Handling] = {} if self.request_guards is None else self.request_guards.handlers
-        transactions = CountedTransactions(more.get(RequestCode.END_TRANSACTION, forward))
-        self.metrics.add(transactions.read)
+        self._transactions = CountedTransactions(more.get(RequestCode.END_TRANSACTION, forward))
         checks: tuple[Check, ...] = (well_formed, Tools(self.settings.permitted_tools).check)
         if self.authority is not None and self.request_guards is not None:
             passes = self.settings.cluster.client_signatures is ClientSignatures.PASS
@@ -218,11 +214,11 @@ class App:
         return Messaging(
             self.settings,
             self.registry,
-            self._tenant_guards.wrap({**HANDLERS, **more, RequestCode.END_TRANSACTION: transactions}),
+            self._tenant_guards.wrap({**HANDLERS, **more, RequestCode.END_TRANSACTION: self._transactions}),
             forward,
             checks if self.tracing is None else (*checks, self.tracing.begin),
             (self.metrics.observe, *request_logs.observers(self.settings.logs)),
-            (membership.notify, self._count_change, self._announce_change),
+            (membership.notify, self.metrics.group_changes.count, self._announce_change),
             ListenerRoutes(),
         )
 
@@ -261,7 +257,6 @@ class App:
         from proxy.observability.records.recorder import Recorder
 
         recorder = Recorder(self.settings.traffic, self._name, self._worker)
-        recorder.register(self.metrics)
         self.core.observers.append(recorder.observe)
         self.registry.listeners.append(recorder.on_membership_event)
         self.connection_listeners.append(recorder.on_connection_event)
@@ -316,19 +311,23 @@ class App:
         self.metrics.negotiations.failures += listeners.tls_failures
         return listeners
 
-    def _register_metrics(self) -> None:
-        register_core_gauges(self.metrics, self.core, self.turns)
-        overload_metrics.register(self.metrics, self.overload, self.core)
-        if isinstance(self.backend, ClusterBackend):
-            self.backend.watch(self.metrics)
-        if self.tracing is not None:
-            self.metrics.counter(
-                "gantry_spans", "Spans of sampled requests and deliveries, by kind.", "kind", self.tracing.spans
-            )
+    def _wire_metrics(self) -> None:
+        self.metrics.envoy.in_flight = lambda: self.core.in_flight
+        self.metrics.envoy.maintenance = lambda: self.rules.gate.maintenance_failures
+        self.metrics.add(
+            partial(core_gauges.read, self.core, self.turns),
+            partial(overload_metrics.read, self.overload, self.core),
+        )
         if self.authority is not None:
             self.metrics.add(partial(auth_metrics.read, self.authority))
         if self._node is not None:
-            self._node.watch(self.metrics)
+            self._node.count_for(self.metrics)
+        backend = self.backend if isinstance(self.backend, ClusterBackend) else self._node
+        services = (self.rules, self.grpc, self.certificates, self.admin_services, self.admin)
+        optional = (self.traffic, self.admin_grpc, self.tracing, self._audit)
+        for part in (self._transactions, self._push, backend, *services, *optional):
+            if part is not None:
+                self.metrics.add(part.read_metrics)
 
     # Start, run, shut down.
 
@@ -494,6 +493,3 @@ class App:
     def _announce_change(self, _: Messaging, change: ConsumerGroupChange) -> None:
         if self._heartbeat_sync is not None:
             self._heartbeat_sync.announce(change)
-
-    def _count_change(self, _: Messaging, change: ConsumerGroupChange) -> None:
-        self.metrics.changes["joined" if change.joined else "left"] += 1

@@ -322,7 +322,7 @@ class Connection:
             if stream_id == 0 or stream_id > self._table.ids.last:
                 raise _protocol_error(f"RST_STREAM on stream {stream_id}")
             return
-        self._table.close(stream, frames.unpack_word(payload)[0])
+        self._table.close(stream)
         self._table.mark(stream)
         if self._now - stream.opened_at < self.limits.rapid_reset_age:
             self._abuse.charge(Abuse.RAPID_RESET, self._now)
@@ -462,22 +462,22 @@ class Connection:
             last = min(self._table.ids.last, self._table.ids.last_accepted)
             self.sender.write(frames.goaway(last, fault.code, fault.text.encode()))
             self.fault = fault
-            self._close_all(fault.code)
+            self._close_all()
 
     def lost(self) -> list[Stream]:
         """Close all streams, as the transport is closed, and return them."""
         if not self.closed:
-            self._close_all(ErrorCode.CANCEL)
+            self._close_all()
         self.sender.output.clear()
         return self._table.take_changed()
 
-    def _close_all(self, code: ErrorCode) -> None:
+    def _close_all(self) -> None:
         self.closed = True
         self._unparsed = b""
         self._position = 0
         self.pending = False
         self._partial_block = None
-        self._table.close_all(code)
+        self._table.close_all()
 
 
 def _protocol_error(text: str) -> ConnectionFault:

@@ -52,7 +52,6 @@ class Stream:
     ended: the request is complete.
     finished: the response is complete, although some of it may still be in `outbox`.
     closed: no more bytes will be received or can be sent.
-    reset_code: error code of a stream that ended before its response, else None.
     call: the application's object for this stream.
     waiting: bytes of the response that wait for the peer's windows.
     marked: the stream is in the connection's list of changed streams.
@@ -74,7 +73,6 @@ class Stream:
         "opened_at",
         "outbox",
         "receive_window",
-        "reset_code",
         "send_window",
         "trailers",
         "uncredited",
@@ -102,7 +100,6 @@ class Stream:
         self.ended = False
         self.finished = False
         self.closed = False
-        self.reset_code: int | None = None
         self.call: Any = None
         self.marked = True
         self.opened_at = now

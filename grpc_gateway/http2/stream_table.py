@@ -104,12 +104,10 @@ class StreamTable:
         """Close a stream with RST_STREAM."""
         self.sender.write(frames.rst_stream(stream.id, code))
         self.ids.remember_reset(stream.id)
-        self.close(stream, code)
+        self.close(stream)
 
-    def close(self, stream: Stream, code: int) -> None:
+    def close(self, stream: Stream) -> None:
         """Close a stream without a frame, and discard its unsent data."""
-        if not (stream.finished and code == ErrorCode.NO_ERROR):
-            stream.reset_code = code
         stream.closed = True
         self.open.pop(stream.id, None)
         self.sender.discard(stream)
@@ -117,10 +115,10 @@ class StreamTable:
             self.credit(stream.unread)
             stream.unread = 0
 
-    def close_all(self, code: ErrorCode) -> None:
+    def close_all(self) -> None:
         """Close all streams and mark them as changed, as the connection ends."""
         for stream in list(self.open.values()):
-            self.close(stream, code)
+            self.close(stream)
             if not stream.marked:
                 stream.marked = True
                 self.changed.append(stream)

@@ -27,13 +27,13 @@ def authority(
     if settings.users is not None:
         cipher = users_cipher(settings.users_key, settings.users_key_file)
         parse = partial(own_file.parse, cipher=cipher)
-        with naming("auth.users", AuthError):
+        with naming("auth.users"):
             sources.append(FileSource("users file", settings.users, parse))
     if settings.plain_acl is not None:
         # The import takes 20 ms.
         from proxy.auth.sources import plain_acl
 
-        with naming("auth.plain_acl", AuthError):
+        with naming("auth.plain_acl"):
             sources.append(FileSource("plain_acl", settings.plain_acl, plain_acl.parse, plain_acl.PATTERNS))
     sources += more
     if not sources:
@@ -91,7 +91,7 @@ def _tokens(settings: AuthSettings, authority: Authority) -> TokenVerifier:
         from proxy.auth.tokens import Tokens
     except ModuleNotFoundError:
         raise AuthError("auth.jwks needs the extra: pip install 'rocketmq-gantry[tokens]'") from None
-    with naming("auth.jwks", AuthError):
+    with naming("auth.jwks"):
         tokens = Tokens(settings)
     authority.refreshers.append(tokens.refresh)
     authority.has_token_key = tokens.has_key

@@ -2,15 +2,16 @@
 
 import logging
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import islice
 
 import anyio
 
 from proxy.auth.audit import LOGGER
-from proxy.observability.metrics import Metrics
+from proxy.observability.metrics.family import Family, Kind, Samples, by_label
 from remoting.errors import RemotingError
+from remoting.tasks import every
 
 _log = logging.getLogger("gantry.auth")
 
@@ -23,6 +24,13 @@ _INTERVAL = 1.0
 _MAX_ATTEMPTS = 60
 # Timeout in seconds for the last lines at shutdown.
 _FLUSH_TIMEOUT = 1.0
+LINES = Family(
+    "gantry_audit_topic_lines",
+    Kind.COUNTER,
+    "Lines of the audit log for `auth.audit_topic`: written, failed (given up after repeated attempts), or"
+    " dropped because too many were waiting.",
+    ("outcome",),
+)
 
 
 class AuditTopic:
@@ -32,20 +40,13 @@ class AuditTopic:
     requests, so that it causes no further lines. counts: lines by outcome.
     """
 
-    def __init__(self, topic: str, send: Callable[[Sequence[bytes]], Awaitable[None]], metrics: Metrics) -> None:
+    def __init__(self, topic: str, send: Callable[[Sequence[bytes]], Awaitable[None]]) -> None:
         self._topic = topic
         self._send = send
         self._waiting: deque[bytes] = deque()
         self._attempts = 0
         self._failing = False
         self.counts: Counter[str] = Counter()
-        metrics.counter(
-            "gantry_audit_topic_lines",
-            "Lines of the audit log for `auth.audit_topic`: written, failed (given up after repeated attempts), or"
-            " dropped because too many were waiting.",
-            "outcome",
-            self.counts,
-        )
 
     @asynccontextmanager
     async def collecting(self) -> AsyncIterator[None]:
@@ -64,13 +65,11 @@ class AuditTopic:
 
     async def run(self) -> None:
         """Send waiting lines each second until cancelled."""
-        while True:
-            await anyio.sleep(_INTERVAL)
-            try:
-                await self._flush()
-            except Exception:
-                # An internal error must not stop the replica.
-                _log.exception("sending the audit log to the topic %s failed", self._topic)
+        await every(_INTERVAL, self._flush, name="audit log to a topic")
+
+    def read_metrics(self) -> Iterator[tuple[Family, Samples]]:
+        """Yield the family of this module."""
+        yield LINES, by_label(self.counts)
 
     def _add(self, line: str) -> None:
         if len(self._waiting) >= _MAX_WAITING:

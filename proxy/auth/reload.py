@@ -1,13 +1,12 @@
 """The reload of users, policies and keys while the replica runs."""
 
-import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import anyio
 
 from proxy.auth.authority import Authority
-
-_log = logging.getLogger("gantry.auth")
+from remoting.tasks import every
 
 
 async def reload(authority: Authority, interval: float) -> None:
@@ -17,15 +16,10 @@ async def reload(authority: Authority, interval: float) -> None:
     """
     async with anyio.create_task_group() as group:
         for refresh in (authority.refresh, *authority.refreshers):
-            group.start_soon(_repeat, authority, refresh, interval)
+            work = partial(_check, authority, refresh)
+            group.start_soon(partial(every, interval, work, name="changes of users and policies"))
 
 
-async def _repeat(authority: Authority, refresh: Callable[[], Awaitable[bool | None]], interval: float) -> None:
-    while True:
-        await anyio.sleep(interval)
-        try:
-            if await refresh():
-                authority.changed()
-        except Exception:
-            # An internal error must not stop this task: permissions could no longer be revoked.
-            _log.exception("users and policies cannot be checked for changes")
+async def _check(authority: Authority, refresh: Callable[[], Awaitable[bool | None]]) -> None:
+    if await refresh():
+        authority.changed()

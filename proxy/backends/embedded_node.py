@@ -4,7 +4,7 @@ import math
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from proxy.embedded.server import Server, close_silent, push_via
 from proxy.embedded.store.durable import DurableStore
 from proxy.embedded.store.options import StoreOptions, SyncPolicy
 from proxy.observability.metrics import Metrics
+from proxy.observability.metrics.family import Family, Kind, Samples, by_label
 from proxy.settings.embedded import EmbeddedSettings
 from proxy.settings.listen import ListenSettings
 from proxy.settings.model import Settings
@@ -32,6 +33,29 @@ _NO_ADDRESS = HostPort("127.0.0.1", 10911)
 _LOOPBACK = "127.0.0.1"
 # Bytes of a Unix socket's path, as in sockaddr_un (108 on Linux, 104 elsewhere), with its final zero.
 _MAX_SOCKET_PATH = 103
+
+CREATIONS = Family(
+    "gantry_embedded_creations",
+    Kind.COUNTER,
+    "Automatic creations of topics and groups: admitted, or refused by the rate of the client or address, or by"
+    " the quota of topics or groups.",
+    ("outcome",),
+)
+TOPICS = Family("gantry_embedded_topics", Kind.GAUGE, "Topics of the embedded broker.")
+LOG_BYTES = Family("gantry_embedded_log_bytes", Kind.GAUGE, "Bytes on disk of the embedded broker's log.")
+FULL = Family("gantry_embedded_full", Kind.GAUGE, "1 while the disk is full and sends are rejected, else 0.")
+FAILED = Family(
+    "gantry_embedded_failed",
+    Kind.GAUGE,
+    "1 after a failed write or sync, when nothing is stored until a restart, else 0.",
+)
+CORRUPT = Family("gantry_embedded_corrupt", Kind.GAUGE, "Corrupt records found in the log.")
+MESSAGES = Family(
+    "gantry_embedded_messages",
+    Kind.COUNTER,
+    "Messages that the embedded broker stored and delivered, without those of system topics.",
+    ("direction",),
+)
 
 
 class Node:
@@ -88,38 +112,22 @@ class Node:
         failed = self.store.failed
         return None if failed is None else f"the embedded broker's store: {failed}"
 
-    def watch(self, metrics: Metrics) -> None:
-        """Register the broker's metrics."""
-        broker, store = self.backend.broker, self.store
+    def count_for(self, metrics: Metrics) -> None:
+        """Let the metrics of requests count the broker's own dead letters and responses."""
         metrics.requests.dead_letters.exact = True
-        broker.on_dead_letter = metrics.requests.dead_letters.add
+        self.backend.broker.on_dead_letter = metrics.requests.dead_letters.add
         metrics.envoy.responses = lambda: metrics.requests.served("remoting")
-        metrics.counter(
-            "gantry_embedded_creations",
-            "Automatic creations of topics and groups: admitted, or refused by the rate of the client or address, or by"
-            " the quota of topics or groups.",
-            "outcome",
-            broker.creations.counts,
-        )
-        metrics.gauge("gantry_embedded_topics", "Topics of the embedded broker.", lambda: len(broker.topics))
-        metrics.gauge(
-            "gantry_embedded_log_bytes", "Bytes on disk of the embedded broker's log.", lambda: store.log_bytes
-        )
-        metrics.gauge(
-            "gantry_embedded_full", "1 while the disk is full and sends are rejected, else 0.", lambda: int(store.full)
-        )
-        metrics.gauge(
-            "gantry_embedded_failed",
-            "1 after a failed write or sync, when nothing is stored until a restart, else 0.",
-            lambda: int(store.failed is not None),
-        )
-        metrics.gauge("gantry_embedded_corrupt", "Corrupt records found in the log.", lambda: store.corrupt)
-        metrics.counter(
-            "gantry_embedded_messages",
-            "Messages that the embedded broker stored and delivered, without those of system topics.",
-            "direction",
-            broker.statistics.counts,
-        )
+
+    def read_metrics(self) -> Iterator[tuple[Family, Samples]]:
+        """Yield the broker's metrics."""
+        broker, store = self.backend.broker, self.store
+        yield CREATIONS, by_label(broker.creations.counts)
+        yield TOPICS, {(): len(broker.topics)}
+        yield LOG_BYTES, {(): store.log_bytes}
+        yield FULL, {(): int(store.full)}
+        yield FAILED, {(): int(store.failed is not None)}
+        yield CORRUPT, {(): store.corrupt}
+        yield MESSAGES, by_label(broker.statistics.counts)
 
 
 def serve_tools(core: Messaging) -> None:

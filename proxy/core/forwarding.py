@@ -3,10 +3,10 @@
 import contextlib
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
-from itertools import islice
 from time import monotonic
 from typing import Final
 
+from proxy.core.adaptations import ADAPTATIONS
 from proxy.core.context import Context
 from proxy.core.creation_quota import CreationQuota
 from proxy.core.empty_poll import unread_poll
@@ -15,23 +15,16 @@ from proxy.core.messaging import Messaging, Reply
 from proxy.core.poll_turns import PollTurns
 from proxy.core.upstream_shares import UpstreamShares, Window
 from remoting import command as commands
-from remoting import messages, pop, properties
+from remoting import pop
 from remoting.batch_ack import BatchAckBody
 from remoting.codes import ONEWAY_FLAG, RequestCode
 from remoting.command import RemotingCommand
-from remoting.errors import BodyError, BrokerNotNamed, ClientGone, InvalidRequest, Overloaded, TopicNotExist
+from remoting.errors import BrokerNotNamed, ClientGone, Overloaded, TopicNotExist
 from remoting.ids import RecallHandle
-from remoting.names import RETRY_PREFIX
-from remoting.requests import SEND_FIELD_NAMES
 from remoting.routes import TopicRoute
 
 # Upper bound of a long poll's duration; official clients request at most 30 s.
 _MAX_POLL_MS: Final = 120_000
-# Maximum number of messages in a batch. The response's header has their ids, and the embedded broker stores them in one
-# turn of the event loop, for which others wait.
-_MAX_BATCH = 16_384
-# Bytes of a batch that cannot have more messages: each takes at least 22 bytes.
-_SMALL_BATCH: Final = 22 * _MAX_BATCH
 
 
 def forward(core: Messaging, context: Context) -> Awaitable[RemotingCommand] | None:
@@ -63,7 +56,7 @@ def send(core: Messaging, context: Context, broker: str) -> Reply | None:
     if broker not in context.channel.session.known_brokers:
         # Some clients fetch routes over one connection and send over another.
         touch(core, context.channel, (broker,))
-    adapt = _ADAPTATIONS.get(context.code)
+    adapt = ADAPTATIONS.get(context.code)
     if adapt is not None:
         adapt(core, context)
     now = monotonic()
@@ -215,92 +208,4 @@ _BROKER_OF_HANDLE: Final[dict[int, Callable[[Context], str | None]]] = {
     RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _extra_info,
     RequestCode.BATCH_ACK_MESSAGE: _batch_ack,
     RequestCode.RECALL_MESSAGE: _recall_handle,
-}
-
-
-# Changes to requests that a broker would otherwise misread because they come through a proxy.
-
-
-def _use_broker_clock(core: Messaging, context: Context) -> None:
-    """Set bornTime to 0: a broker that compares it with its own clock would end the poll early."""
-    if core.may_change(context):
-        context.fields["bornTime"] = "0"
-
-
-def _set_born_host(core: Messaging, context: Context) -> None:
-    """Store the producer's address in a property: the broker only sees ours. Raises InvalidRequest.
-
-    Signed requests stay unchanged, but must not contain another address. gRPC clients set the property by the API.
-    """
-    # Brokers read this flag of every send.
-    if len(context.command.body) > _SMALL_BATCH and _is_batch(context):
-        _check_batch_size(context.command)
-    if not core.settings.born_host:
-        return
-    name = SEND_FIELD_NAMES[context.code].properties
-    text = context.fields.get(name, "")
-    address = context.channel.session.address
-    if properties.BORN_HOST in text:
-        if _may_name_born_host(context, properties.get(text, properties.BORN_HOST)):
-            return
-        if not core.may_change(context):
-            raise _forged_born_host(context)
-        text = context.fields[name] = properties.without(text, properties.BORN_HOST)
-    if len(text) < properties.EXTENDABLE_LENGTH and core.may_change(context):
-        context.fields[name] = properties.append(text, properties.BORN_HOST, address)
-
-
-def _check_batch(core: Messaging, context: Context) -> None:
-    """Reject a batch of too many messages, or with another address than the producer's. Raises InvalidRequest."""
-    command = context.command
-    _check_batch_size(command)
-    if not core.settings.born_host or _BORN_HOST not in command.body:
-        return
-    for message in messages.iterate_batch(command.body):
-        if not _may_name_born_host(context, properties.get(message.properties, properties.BORN_HOST)):
-            raise _forged_born_host(context)
-
-
-def _is_batch(context: Context) -> bool:
-    return context.fields.get(SEND_FIELD_NAMES[context.code].batch, "").lower() == "true"
-
-
-def _check_batch_size(command: RemotingCommand) -> None:
-    """Raise InvalidRequest if a batch has more messages than ids fit into the header of a response."""
-    if len(command.body) <= _SMALL_BATCH:
-        return
-    # The server of the batch rejects a malformed one.
-    with contextlib.suppress(BodyError):
-        if sum(1 for _ in islice(messages.iterate_batch(command.body), _MAX_BATCH + 1)) > _MAX_BATCH:
-            raise InvalidRequest(f"a batch has more than {_MAX_BATCH} messages")
-
-
-def _may_name_born_host(context: Context, host: str | None) -> bool:
-    """Return whether a message may have this address of its producer.
-
-    A message that a consumer sends back for a retry has the address of its first producer.
-    """
-    return (
-        host is None
-        or host == context.channel.session.address
-        or not context.channel.signs
-        or (context.topic or "").startswith(RETRY_PREFIX)
-    )
-
-
-def _forged_born_host(context: Context) -> InvalidRequest:
-    return InvalidRequest(
-        f"the property {properties.BORN_HOST} is not the client's address {context.channel.session.address}"
-    )
-
-
-_BORN_HOST: Final = properties.BORN_HOST.encode()
-
-_ADAPTATIONS: Final[dict[int, Callable[[Messaging, Context], None]]] = {
-    RequestCode.POP_MESSAGE: _use_broker_clock,
-    RequestCode.POP_LITE_MESSAGE: _use_broker_clock,
-    RequestCode.NOTIFICATION: _use_broker_clock,
-    RequestCode.SEND_MESSAGE: _set_born_host,
-    RequestCode.SEND_MESSAGE_V2: _set_born_host,
-    RequestCode.SEND_BATCH_MESSAGE: _check_batch,
 }

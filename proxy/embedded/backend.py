@@ -1,9 +1,9 @@
 """The core's backend for a broker in this process: commands are function calls."""
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 
 import anyio
 
@@ -22,8 +22,7 @@ from remoting.command import RemotingCommand
 from remoting.errors import ServiceUnavailable, no_route
 from remoting.requests import RequestSpec
 from remoting.routes import TopicRoute
-
-_log = logging.getLogger("gantry.embedded")
+from remoting.tasks import every
 
 # Seconds between ticks of the broker, and between upkeeps of the store.
 _TICK_INTERVAL = 0.05
@@ -61,21 +60,15 @@ class EmbeddedBackend:
 
     async def run(self) -> None:
         """Run the routines of broker and store, until cancelled."""
-        last_upkeep = anyio.current_time()
-        while True:
-            self.broker.tick(self._clock())
-            now = anyio.current_time()
-            if now - last_upkeep >= _UPKEEP_INTERVAL:
-                last_upkeep = now
-                self._upkeep()
-            await anyio.sleep(_TICK_INTERVAL)
+        async with anyio.create_task_group() as group:
+            group.start_soon(partial(every, _TICK_INTERVAL, self._tick, name="routines of the broker"))
+            group.start_soon(partial(every, _UPKEEP_INTERVAL, self._upkeep, name="upkeep of the store"))
+
+    def _tick(self) -> None:
+        self.broker.tick(self._clock())
 
     def _upkeep(self) -> None:
-        try:
-            self._store.upkeep()
-        except Exception:
-            # Reads and the other services of this process continue.
-            _log.exception("upkeep of the store failed")
+        self._store.upkeep()
 
     def close(self) -> None:
         """Make everything durable and release the directory."""

@@ -27,6 +27,7 @@ from remoting.close_cause import CloseCause
 from remoting.command import RemotingCommand
 from remoting.connection import Handler, RemotingConnection
 from remoting.flow_control import Limits
+from remoting.tasks import every
 from remoting.timeout_wheel import TimeoutWheel, ticking
 
 # Seconds without a byte after which a connection is closed, and between checks.
@@ -110,9 +111,7 @@ class Server:
 
     async def run(self) -> None:
         """Close idle connections, until cancelled."""
-        while True:
-            await anyio.sleep(_IDLE_CHECK_INTERVAL)
-            self._close_idle()
+        await every(_IDLE_CHECK_INTERVAL, self._close_idle, name="idle connections of other workers")
 
     def _accept(self, peer: Peer) -> WorkerChannel:
         channel = WorkerChannel(self._wheel, cast(Handler, self._handle), self._closed, peer, _LIMITS)

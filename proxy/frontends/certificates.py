@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import anyio
 import anyio.to_thread
 
 from protocol_negotiation.certificates import next_update, not_after
@@ -17,6 +16,7 @@ from protocol_negotiation.tls_files import Refresh, TlsError, stamp_of
 from proxy.observability.metrics.family import Family, Kind, Merge, Samples
 from proxy.settings.model import Settings
 from proxy.settings.naming import naming
+from remoting.tasks import every
 
 _log = logging.getLogger("gantry")
 
@@ -84,9 +84,7 @@ class Certificates:
 
     async def run(self) -> None:
         """Reload changed files, until cancelled."""
-        while True:
-            await anyio.sleep(self._settings.tls.reload_interval)
-            await self.refresh()
+        await every(lambda: self._settings.tls.reload_interval, self.refresh, name="certificates")
 
     async def refresh(self) -> None:
         """Reload changed files. Files that cannot be used are logged, and the former ones stay in use."""
@@ -111,7 +109,7 @@ class Certificates:
         ]
         return texts + [f"not reloaded: {error}" for error in self._errors().values() if error is not None]
 
-    def read(self) -> Iterator[tuple[Family, Samples]]:
+    def read_metrics(self) -> Iterator[tuple[Family, Samples]]:
         """Yield the families of this module."""
         yield NOT_AFTER, {(item.role, str(item.path)): item.at for item in self._expiries.values()}
         yield OUTDATED, {(role,): float(error is not None) for role, error in self._errors().items()}

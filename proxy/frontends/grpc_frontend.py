@@ -5,9 +5,9 @@ The in-process transport is an asyncio protocol; anyio provides the task group o
 
 import asyncio
 import contextlib
-import logging
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import cast
 
 import anyio
@@ -38,15 +38,13 @@ from proxy.core.messaging import Messaging
 from proxy.core.metadata_cache import MetadataCache
 from proxy.frontends.grpc_core import GrpcCore
 from proxy.frontends.message_trace_writer import MessageTraceWriter
-from proxy.observability.metrics import Metrics
-from proxy.observability.metrics.family import Family, Kind
+from proxy.observability.metrics.family import Family, Kind, Samples, by_label
 from proxy.replication.renewal_sync import RenewalSync
 from proxy.replication.sync_topic import SyncTopic
 from proxy.settings.model import Settings
 from remoting.errors import RemotingError
 from remoting.memory_watch import MemoryWatch
-
-_log = logging.getLogger("gantry.grpc")
+from remoting.tasks import every
 
 _SERVICE = service_pb2.DESCRIPTOR.services_by_name["MessagingService"].full_name
 _SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -64,6 +62,24 @@ _CALLS = Family(
     "Completed calls of all gRPC services, by gRPC status.",
     ("method", "status"),
 )
+_STREAMS = Family("gantry_grpc_streams", Kind.GAUGE, "Open gRPC calls.")
+_TELEMETRY = Family("gantry_telemetry_streams", Kind.GAUGE, "Open telemetry streams.")
+_CLIENTS = Family("gantry_grpc_clients", Kind.GAUGE, "gRPC clients by id and host.")
+_HELD = Family("gantry_grpc_held", Kind.GAUGE, "Deliveries whose invisible duration is being renewed.")
+_LOST = Family(
+    "gantry_grpc_lost_clients",
+    Kind.COUNTER,
+    "gRPC clients removed because their connection ended without a drain, by the cause of its end.",
+    ("cause",),
+)
+_RENEWALS = Family("gantry_renewals", Kind.COUNTER, "Renewals of deliveries, by outcome.", ("outcome",))
+_TOPICS = Family("gantry_grpc_topics", Kind.GAUGE, "Topics that connected gRPC producers publish to.")
+_TRACES = Family(
+    "gantry_message_traces",
+    Kind.COUNTER,
+    "Trace records of gRPC clients' messages: written, failed, or dropped under overload.",
+    ("outcome",),
+)
 
 
 class GrpcFrontend:
@@ -78,7 +94,6 @@ class GrpcFrontend:
         self,
         core: Messaging,
         settings: Settings,
-        metrics: Metrics,
         connection_listeners: Sequence[ConnectionListener] = (),
         names: Callable[[Peer, str], NameMapping | None] = lambda _, __: None,
         memory: MemoryWatch | None = None,
@@ -101,6 +116,7 @@ class GrpcFrontend:
         self._renewals_topic = settings.sync.renewals if settings.shared else None
         self._renewal_sync: RenewalSync | None = None
         trace = MessageTrace(grpc_settings.trace_topic) if grpc_settings.message_trace else None
+        self._trace = trace
         self._trace_writer = None if trace is None else MessageTraceWriter(core, trace)
         observe = RpcObserver(core.observers).observe
         self.service = MessagingService(self.gateway, self.clients, self.renewal, options, observe, guard, trace)
@@ -121,14 +137,6 @@ class GrpcFrontend:
         self._has_brokers = False
         self._backend_works = backend_works
         self._register(with_health=grpc_settings.health, with_reflection=grpc_settings.reflection)
-        self._watch(metrics)
-        if trace is not None:
-            metrics.counter(
-                "gantry_message_traces",
-                "Trace records of gRPC clients' messages: written, failed, or dropped under overload.",
-                "outcome",
-                trace.counts,
-            )
 
     def _register(self, *, with_health: bool, with_reflection: bool) -> None:
         # Both servers accept the registration functions of grpc.aio.
@@ -169,16 +177,18 @@ class GrpcFrontend:
             if self._renewal_sync is not None:
                 group.start_soon(self._renewal_sync.run)
             if self._trace_writer is not None:
-                group.start_soon(_every, _TRACE_INTERVAL, self._trace_writer.flush)
-            group.start_soon(_every, _RENEWAL_INTERVAL, self._renew)
-            group.start_soon(_every, _RENEWAL_INTERVAL, self.metadata.refresh)
-            group.start_soon(_every, _SWEEP_INTERVAL, self._sweep, standstill.sleep)
-            group.start_soon(_every, _SWEEP_INTERVAL, self._update_health)
+                group.start_soon(partial(every, _TRACE_INTERVAL, self._trace_writer.flush, name="trace records"))
+            group.start_soon(partial(every, _RENEWAL_INTERVAL, self._renew, name="renewals"))
+            group.start_soon(partial(every, _RENEWAL_INTERVAL, self.metadata.refresh, name="metadata of topics"))
+            group.start_soon(
+                partial(every, _SWEEP_INTERVAL, self._sweep, name="expiry of gRPC clients", sleep=standstill.sleep)
+            )
+            group.start_soon(partial(every, _SWEEP_INTERVAL, self._update_health, name="gRPC health"))
 
-    async def _renew(self) -> None:
+    def _renew(self) -> None:
         self.renewal.sweep(self._clock())
 
-    async def _sweep(self) -> None:
+    def _sweep(self) -> None:
         self.service.client_lifecycle.sweep(self._clock())
 
     async def _update_health(self) -> None:
@@ -219,36 +229,16 @@ class GrpcFrontend:
                 with anyio.move_on_after(_FLUSH_TIMEOUT):
                     await last.flush()
 
-    def _watch(self, metrics: Metrics) -> None:
-        server, telemetry, lifecycle = self.server, self.service.telemetry, self.service.client_lifecycle
-        metrics.gauge("gantry_grpc_streams", "Open gRPC calls.", lambda: server.open_streams)
-        metrics.gauge("gantry_telemetry_streams", "Open telemetry streams.", lambda: len(telemetry.streams))
-        metrics.gauge("gantry_grpc_clients", "gRPC clients by id and host.", lambda: len(self.clients))
-        metrics.gauge(
-            "gantry_grpc_held", "Deliveries whose invisible duration is being renewed.", lambda: len(self.renewal)
-        )
-        metrics.counter(
-            "gantry_grpc_lost_clients",
-            "gRPC clients removed because their connection ended without a drain, by the cause of its end.",
-            "cause",
-            lifecycle.lost,
-        )
-        metrics.counter("gantry_renewals", "Renewals of deliveries, by outcome.", "outcome", self.renewal.counts)
-        metrics.gauge(
-            "gantry_grpc_topics", "Topics that connected gRPC producers publish to.", lambda: len(lifecycle.producers)
-        )
-        metrics.add(
-            lambda: [(_CALLS, {(method, status.name): count for (method, status), count in server.calls().items()})]
-        )
-
-
-async def _every(
-    seconds: float, work: Callable[[], Awaitable[None]], sleep: Callable[[float], Awaitable[None]] = anyio.sleep
-) -> None:
-    while True:
-        await sleep(seconds)
-        try:
-            await work()
-        except Exception:
-            # An internal error must not stop this task or the others.
-            _log.exception("periodic task failed")
+    def read_metrics(self) -> Iterator[tuple[Family, Samples]]:
+        """Yield the metrics of calls, clients, renewals and trace records."""
+        lifecycle = self.service.client_lifecycle
+        yield _STREAMS, {(): self.server.open_streams}
+        yield _TELEMETRY, {(): len(self.service.telemetry.streams)}
+        yield _CLIENTS, {(): len(self.clients)}
+        yield _HELD, {(): len(self.renewal)}
+        yield _LOST, by_label(lifecycle.lost)
+        yield _RENEWALS, by_label(self.renewal.counts)
+        yield _TOPICS, {(): len(lifecycle.producers)}
+        yield _CALLS, {(method, status.name): count for (method, status), count in self.server.calls().items()}
+        if self._trace is not None:
+            yield _TRACES, by_label(self._trace.counts)

@@ -37,7 +37,7 @@ from remoting.flow_control import Limits
 from remoting.loop_turns import LoopTurns
 from remoting.memory_watch import UNWATCHED, MemoryWatch
 from remoting.requests import REQUESTS
-from remoting.tasks import isolated, spawn_quietly
+from remoting.tasks import every, isolated, spawn_quietly
 from remoting.timeout_wheel import TimeoutWheel
 
 _log = logging.getLogger("gantry.remoting")
@@ -169,25 +169,26 @@ class RemotingFrontend:
 
     async def run(self) -> None:
         """Close idle and dripping connections, end polls of full ones, and remove silent members, until cancelled."""
-        loop = asyncio.get_running_loop()
-        while True:
-            idle_timeout = self._core.settings.limits.idle_timeout
-            frame_timeout = self._core.settings.limits.frame_timeout
-            unread_timeout = self._core.settings.limits.unread_timeout
-            await standstill.sleep(min(_SWEEP_INTERVAL, idle_timeout / 2))
-            now = loop.time()
-            for channel in (*self.channels, *self.broker_channels):
-                # A client that waits for a long poll sends nothing.
-                if now - channel.read_at > idle_timeout and not channel.in_flight:
-                    isolated(channel.close, CloseCause.IDLE)
-                elif channel.was_reset:
-                    isolated(channel.abort, CloseCause.RESET)
-                else:
-                    if channel.full_since is not None and now - channel.full_since > _FULL_TIMEOUT:
-                        isolated(_make_room, channel)
-                    isolated(channel.check_unfinished_frame, frame_timeout)
-                    isolated(channel.check_unread_responses, unread_timeout)
-            isolated(membership.expire, self._core, now)
+        await every(self._sweep_interval, self._sweep, name="expiry of remoting clients", sleep=standstill.sleep)
+
+    def _sweep_interval(self) -> float:
+        return min(_SWEEP_INTERVAL, self._core.settings.limits.idle_timeout / 2)
+
+    def _sweep(self) -> None:
+        now = asyncio.get_running_loop().time()
+        limits = self._core.settings.limits
+        for channel in (*self.channels, *self.broker_channels):
+            # A client that waits for a long poll sends nothing.
+            if now - channel.read_at > limits.idle_timeout and not channel.in_flight:
+                isolated(channel.close, CloseCause.IDLE)
+            elif channel.was_reset:
+                isolated(channel.abort, CloseCause.RESET)
+            else:
+                if channel.full_since is not None and now - channel.full_since > _FULL_TIMEOUT:
+                    isolated(_make_room, channel)
+                isolated(channel.check_unfinished_frame, limits.frame_timeout)
+                isolated(channel.check_unread_responses, limits.unread_timeout)
+        isolated(membership.expire, self._core, now)
 
     async def finish_requests(self, timeout: float) -> None:
         """Answer requests with GO_AWAY for a while, then close each connection once its requests are answered.

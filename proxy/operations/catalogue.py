@@ -1,56 +1,36 @@
 """All operations that need no more than a replica's services."""
 
+from importlib import import_module
 from typing import Any
 
-from proxy.operations import (
-    brokers,
-    browsing,
-    client_tools,
-    clients,
-    connections,
-    consumer_progress,
-    dead_letter_purge,
-    dead_letters,
-    definitions,
-    deliveries,
-    events,
-    groups,
-    message_journey,
-    replica_state,
-    request_table,
-    topic_queues,
-    topics,
-    traces,
-    traffic_history,
-    users,
-)
 from proxy.operations.operation import Operation
 
+# Modules of this package.
 _MODULES = (
-    brokers,
-    browsing,
-    client_tools,
-    clients,
-    connections,
-    consumer_progress,
-    dead_letter_purge,
-    dead_letters,
-    definitions,
-    deliveries,
-    events,
-    groups,
-    message_journey,
-    replica_state,
-    request_table,
-    topic_queues,
-    topics,
-    traces,
-    traffic_history,
-    users,
+    "brokers",
+    "browsing",
+    "client_tools",
+    "clients",
+    "connections",
+    "consumer_progress",
+    "dead_letter_purge",
+    "dead_letters",
+    "definitions",
+    "deliveries",
+    "events",
+    "groups",
+    "message_journey",
+    "replica_state",
+    "request_table",
+    "topic_queues",
+    "topics",
+    "traces",
+    "traffic_history",
+    "users",
 )
 OPERATIONS: list[Operation[Any, Any, Any]] = [
     value
-    for module in _MODULES
+    for module in (import_module(f"{__package__}.{name}") for name in _MODULES)
     for value in vars(module).values()
     if isinstance(value, Operation) and value.run.__module__ == module.__name__
 ]

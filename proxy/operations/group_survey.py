@@ -21,6 +21,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import RemotingError, ServiceUnavailable
 from remoting.fastjson import load_object
 from remoting.names import DLQ_PREFIX, RETRY_PREFIX
+from remoting.tasks import every
 
 _log = logging.getLogger("gantry.admin")
 
@@ -139,12 +140,14 @@ class GroupSurvey:
 
     async def run(self) -> None:
         """Take surveys until cancelled."""
-        while self._interval:
-            await asyncio.sleep(self._interval)
-            try:
-                await self.refresh(0.0)
-            except RemotingError as error:
-                _log.debug("no survey of consumer groups: %s", error)
+        if self._interval:
+            await every(self._interval, self._survey, name="survey of consumer groups")
+
+    async def _survey(self) -> None:
+        try:
+            await self.refresh(0.0)
+        except RemotingError as error:
+            _log.debug("no survey of consumer groups: %s", error)
 
     async def refresh(self, max_age: float) -> dict[str, GroupStatus]:
         """Return the status of all groups, at most `max_age` seconds old. Raises RemotingError."""

@@ -3,11 +3,12 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from proxy.core.health import Health
+from proxy.observability.metrics.family import Family, Kind, Samples, by_label
 from proxy.operations import connected_clients, event_log, group_metrics, health_checks
 from proxy.operations.audit import Audit
 from proxy.operations.event_log import EventLog
@@ -25,6 +26,16 @@ from proxy.workers.worker_rpc import WorkerRpc
 
 if TYPE_CHECKING:
     from proxy.operations.configuration import Configuration
+
+WORKER_ANSWERS = Family(
+    "gantry_admin_worker_answers",
+    Kind.COUNTER,
+    "Calls from the admin API to other workers: answered, gone, or late.",
+    ("outcome",),
+)
+STREAMS = Family("gantry_admin_streams", Kind.GAUGE, "Open streams of the live tap.")
+CLIENTS = Family("gantry_clients", Kind.GAUGE, "Clients that are connected here, by id.")
+READY = Family("gantry_ready", Kind.GAUGE, "1 if the replica is ready for clients.")
 
 
 class AdminServices:
@@ -54,7 +65,6 @@ class AdminServices:
         self._origins = {} if sources is None else sources.origins()
         if self.settings.address is not None:
             replica.connection_listeners.append(self.events.connection)
-        self._add_metrics()
 
     @cached_property
     def configuration(self) -> "Configuration":
@@ -88,20 +98,10 @@ class AdminServices:
         self.tap.close()
         self.log_levels.close()
 
-    def _add_metrics(self) -> None:
-        metrics = self.replica.metrics
-        metrics.counter(
-            "gantry_admin_worker_answers",
-            "Calls from the admin API to other workers: answered, gone, or late.",
-            "outcome",
-            self.worker_calls,
-        )
-        metrics.gauge("gantry_admin_streams", "Open streams of the live tap.", lambda: len(self.tap.watchers))
-        metrics.add(partial(group_metrics.read, self.survey))
-        metrics.gauge(
-            "gantry_clients", "Clients that are connected here, by id.", partial(connected_clients.count, self.replica)
-        )
-        metrics.gauge("gantry_ready", "1 if the replica is ready for clients.", self._is_ready)
-
-    def _is_ready(self) -> bool:
-        return self.health.report("/readyz").ok
+    def read_metrics(self) -> Iterator[tuple[Family, Samples]]:
+        """Yield the metrics of the services, and of consumer groups."""
+        yield WORKER_ANSWERS, by_label(self.worker_calls)
+        yield STREAMS, {(): len(self.tap.watchers)}
+        yield from group_metrics.read(self.survey)
+        yield CLIENTS, {(): connected_clients.count(self.replica)}
+        yield READY, {(): self.health.report("/readyz").ok}

@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from protocol_negotiation.start_error import StartError
 from proxy.settings.secret_files import check_mode
 
 _MINIMUM_LENGTH = 16
 
 
-class TokenFileError(OSError):
+class TokenFileError(StartError):
     """The token file is not usable; the message names file and line, never a token."""
 
 

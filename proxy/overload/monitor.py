@@ -19,8 +19,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 
-import anyio
-
 from proxy.core.channel import Channel
 from proxy.core.checks import Budget
 from proxy.core.context import Context
@@ -32,6 +30,7 @@ from proxy.settings.limits import LimitSettings
 from remoting.codes import RequestCode
 from remoting.errors import Overloaded
 from remoting.memory_watch import MemoryWatch
+from remoting.tasks import every
 
 _log = logging.getLogger("gantry.overload")
 
@@ -153,13 +152,7 @@ class Overload:
 
     async def run(self) -> None:
         """Measure the memory until cancelled."""
-        while True:
-            await anyio.sleep(_INTERVAL)
-            try:
-                self.check()
-            except Exception:
-                # An internal error must not stop this task or the others.
-                _log.exception("a check of the memory failed")
+        await every(_INTERVAL, self.check, name="overload")
 
     def close(self) -> None:
         """Release the measurement's file."""

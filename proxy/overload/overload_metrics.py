@@ -1,11 +1,9 @@
 """Metrics of the process's memory and of the actions against overload."""
 
-from collections import Counter
 from collections.abc import Iterator
 
 from proxy.core.messaging import Messaging
-from proxy.observability.metrics.family import Family, Kind, Labels, Merge, Samples
-from proxy.observability.metrics.registry import Metrics
+from proxy.observability.metrics.family import Family, Kind, Merge, Samples, by_label
 from proxy.overload.monitor import Overload
 
 LEVEL = Family(
@@ -33,22 +31,17 @@ ACTIONS = Family(
 )
 
 
-def register(metrics: Metrics, overload: Overload, core: Messaging) -> None:
-    """Add the families of this module to the metrics."""
-
-    def read() -> Iterator[tuple[Family, Samples]]:
-        counts: Counter[Labels] = Counter({(action,): count for action, count in overload.counts.items()})
-        yield LEVEL, {(): int(overload.level)}
-        yield MEMORY, {(): overload.memory}
-        yield LIMIT, {(): overload.ceiling.memory}
-        yield (
-            HELD,
-            {
-                ("unfinished",): overload.watch.unfinished,
-                ("requests",): core.budget.used,
-                ("responses",): overload.unread_bytes(),
-            },
-        )
-        yield ACTIONS, counts
-
-    metrics.add(read)
+def read(overload: Overload, core: Messaging) -> Iterator[tuple[Family, Samples]]:
+    """Yield the families of this module."""
+    yield LEVEL, {(): int(overload.level)}
+    yield MEMORY, {(): overload.memory}
+    yield LIMIT, {(): overload.ceiling.memory}
+    yield (
+        HELD,
+        {
+            ("unfinished",): overload.watch.unfinished,
+            ("requests",): core.budget.used,
+            ("responses",): overload.unread_bytes(),
+        },
+    )
+    yield ACTIONS, by_label(overload.counts)

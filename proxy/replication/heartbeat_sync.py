@@ -4,6 +4,7 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import anyio
 
@@ -11,6 +12,7 @@ from proxy.core.client_registry import ClientRegistry, ConsumerGroupChange, Grou
 from proxy.replication.announcement import GANTRY_PREFIX, Announcement, Kind, announce, decode, encode
 from proxy.replication.sync_topic import SyncTopic
 from remoting.errors import BodyError, RemotingError
+from remoting.tasks import every
 
 _log = logging.getLogger("gantry.sync")
 
@@ -60,8 +62,8 @@ class HeartbeatSync:
         """Send and receive announcements until cancelled."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._topic.read, self.receive)
-            group.start_soon(self._repeat)
-            group.start_soon(self._send)
+            group.start_soon(partial(every, _REPEAT_INTERVAL, self._repeat, name="announcements of all members"))
+            group.start_soon(partial(every, _BATCH_DELAY, self._send, name="announcements", sleep=self._sleep))
 
     async def flush(self) -> None:
         """Send the pending announcements now. Raises RemotingError; they stay pending then."""
@@ -116,24 +118,24 @@ class HeartbeatSync:
         """Replace the pending announcement of the same connection and group; a client may have several connections."""
         self._pending[announcement.group, announcement.client_id, announcement.address] = announcement
 
-    async def _send(self) -> None:
-        while True:
-            await self._wake.wait()
-            await anyio.sleep(_BATCH_DELAY)
-            self._wake = anyio.Event()
-            try:
-                await self.flush()
-            except RemotingError as error:
-                _log.info("sending %d announcements failed, retrying: %s", len(self._pending), error)
-                await anyio.sleep(_RETRY_DELAY)
-                self._wake.set()
+    async def _sleep(self, seconds: float) -> None:
+        """Sleep until there are announcements, and for the time in which more are collected."""
+        await self._wake.wait()
+        await anyio.sleep(seconds)
+        self._wake = anyio.Event()
 
-    async def _repeat(self) -> None:
-        while True:
-            await anyio.sleep(_REPEAT_INTERVAL)
-            for announcement in self._local_members():
-                self._enqueue(announcement)
+    async def _send(self) -> None:
+        try:
+            await self.flush()
+        except RemotingError as error:
+            _log.info("sending %d announcements failed, retrying: %s", len(self._pending), error)
+            await anyio.sleep(_RETRY_DELAY)
             self._wake.set()
+
+    def _repeat(self) -> None:
+        for announcement in self._local_members():
+            self._enqueue(announcement)
+        self._wake.set()
 
     def _local_members(self) -> Iterable[Announcement]:
         now = _now()

@@ -1,12 +1,14 @@
 """Renewal sync: sends this replica's renewals and acknowledgements to other replicas and receives theirs."""
 
 import logging
+from functools import partial
 
 import anyio
 
 from grpc_gateway.consuming.renewal import Renewal
 from proxy.replication.sync_topic import SyncTopic
 from remoting.errors import RemotingError
+from remoting.tasks import every
 
 _log = logging.getLogger("gantry.sync")
 
@@ -29,12 +31,7 @@ class RenewalSync:
         """Send and receive renewals until cancelled."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._topic.read, self._renewal.receive_message)
-            group.start_soon(self._send)
-
-    async def _send(self) -> None:
-        while True:
-            await anyio.sleep(_SEND_INTERVAL)
-            await self.flush()
+            group.start_soon(partial(every, _SEND_INTERVAL, self.flush, name="renewals to other replicas"))
 
     async def flush(self) -> None:
         """Send the pending renewals now."""

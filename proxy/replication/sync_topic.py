@@ -17,6 +17,7 @@ from remoting.messages import BatchMessage, Permission, PullSysFlag
 from remoting.names import DEFAULT_TOPIC
 from remoting.requests import REQUESTS
 from remoting.routes import TopicRoute
+from remoting.tasks import every
 
 _log = logging.getLogger("gantry.sync")
 
@@ -83,13 +84,23 @@ class SyncTopic:
     async def read(self, receive: Callable[[bytes], None]) -> None:
         """Call `receive` with the body of every message that is written from now on, until cancelled."""
         reading: set[tuple[str, int]] = set()
+        checked = False
+
+        def interval() -> float:
+            if not checked:
+                return 0.0
+            return _CHECK_INTERVAL if reading else _FIRST_CHECK_INTERVAL
+
+        async def read_new_queues() -> None:
+            nonlocal checked
+            checked = True
+            for queue in await self._queues():
+                if queue not in reading:
+                    reading.add(queue)
+                    group.start_soon(self._read_queue, *queue, receive)
+
         async with anyio.create_task_group() as group:
-            while True:
-                for queue in await self._queues():
-                    if queue not in reading:
-                        reading.add(queue)
-                        group.start_soon(self._read_queue, *queue, receive)
-                await anyio.sleep(_CHECK_INTERVAL if reading else _FIRST_CHECK_INTERVAL)
+            await every(interval, read_new_queues, name=f"queues of the topic {self.topic}")
 
     async def _queues(self) -> list[tuple[str, int]]:
         """Return the topic's queues as (broker, queue id), after creating the topic at brokers that lack it."""
@@ -144,6 +155,10 @@ class SyncTopic:
             except RemotingError as error:
                 _log.info("reading topic %s from broker %s failed, retrying: %s", self.topic, broker, error)
                 await anyio.sleep(_RETRY_DELAY)
+            except Exception:
+                # Otherwise the task group would end all other tasks, and with them the process.
+                _log.exception("reading topic %s from broker %s failed, retrying", self.topic, broker)
+                await anyio.sleep(_RETRY_DELAY)
 
     async def _end(self, broker: str, queue: int) -> int:
         fields = {"topic": self.topic, "queueId": str(queue), "bname": broker}
@@ -188,6 +203,8 @@ def _deliver(data: bytes, receive: Callable[[bytes], None]) -> None:
         except BodyError as error:
             # Any client may write to the topic: skip the message instead of reading it again.
             _log.warning("ignoring an unreadable message on topic %s: %s", message.topic, error)
+        except Exception:
+            _log.exception("ignoring a message on topic %s", message.topic)
 
 
 _READABLE = (

@@ -3,17 +3,18 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from protocol_negotiation.tls_files import TlsError
+from protocol_negotiation.start_error import StartError
 
 
 @contextmanager
-def naming(key: str, *kinds: type[Exception]) -> Iterator[None]:
-    """Put the key of a setting before the text of an OSError, a TlsError or an error of `kinds`."""
-    named: tuple[type[Exception], ...] = (TlsError, *kinds)
+def naming(key: str) -> Iterator[None]:
+    """Put the key of a setting before the text of an OSError or a StartError."""
     try:
         yield
-    except named as error:
-        raise type(error)(f"{key}: {error}") from error
+    except StartError as error:
+        # The same object: its constructor may take more than a text.
+        error.args = (f"{key}: {error}", *error.args[1:])
+        raise
     except OSError as error:
         raise OSError(error.errno, f"{key}: {reason(error)}") from error
 

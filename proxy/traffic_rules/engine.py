@@ -9,7 +9,6 @@ import anyio
 
 from protocol_negotiation.peer import Peer
 from proxy.core.messaging import Messaging
-from proxy.observability.metrics import Metrics
 from proxy.observability.metrics.family import Family, Samples
 from proxy.settings.traffic_rules import RulesSettings
 from proxy.traffic_rules import rule_metrics
@@ -25,7 +24,7 @@ from proxy.traffic_rules.reloading import ReloadOutcome, RulesReloader
 from proxy.traffic_rules.request_gate import RequestGate
 from proxy.traffic_rules.tenancy import ActiveNameRule, name_mapping
 from proxy.traffic_rules.user_names import NamesOfUser
-from remoting.tasks import spawn_quietly
+from remoting.tasks import every, spawn_quietly
 
 _log = logging.getLogger("gantry.rules")
 
@@ -37,7 +36,7 @@ class RuleEngine:
     the user. Raises RulesError if the rules file is invalid at the start; later the former rules remain in force.
     """
 
-    def __init__(self, core: Messaging, settings: RulesSettings, metrics: Metrics) -> None:
+    def __init__(self, core: Messaging, settings: RulesSettings) -> None:
         self._core = core
         self._settings = settings
         self._file = RuleFile()
@@ -48,8 +47,6 @@ class RuleEngine:
         self.gate = RequestGate(core, self.mirrors, self._activity.record_request)
         self.connections = ConnectionLimiter(self._activity.record)
         self._reloader = RulesReloader(settings.file, self.apply)
-        metrics.add(self._read_metrics)
-        metrics.envoy.maintenance = lambda: self.gate.maintenance_failures
 
     def apply(self, file: RuleFile) -> None:
         """Put rules into force. Open connections keep their name mapping."""
@@ -92,13 +89,12 @@ class RuleEngine:
         """Check the rules file periodically, and report rejections and delays, until cancelled."""
         if self._settings.file is None:
             return
-        while True:
-            await anyio.sleep(self._settings.reload_interval)
-            try:
-                await self.reload()
-            except Exception:
-                _log.exception("cannot check the rules file")
-            self._activity.report_if_due(self.active)
+        async with anyio.create_task_group() as group:
+            for name, work in (("traffic rules", self.reload), ("activity of traffic rules", self._report_if_due)):
+                group.start_soon(partial(every, self._settings.reload_interval, work, name=name))
+
+    def _report_if_due(self) -> None:
+        self._activity.report_if_due(self.active)
 
     def report(self) -> None:
         """Log the rejections and delays since the last report."""
@@ -121,5 +117,6 @@ class RuleEngine:
         names = name_mapping(self._name_rules, peer, "grpc", user or None) if self._name_rules else None
         return None if names is None else ResourceNames(names)
 
-    def _read_metrics(self) -> Iterable[tuple[Family, Samples]]:
+    def read_metrics(self) -> Iterable[tuple[Family, Samples]]:
+        """Return the metrics of the rules."""
         return rule_metrics.read(self.active, self.mirrors.counts, self._reloader)

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from protocol_negotiation.start_error import StartError
 from proxy.traffic_rules.model import RuleFile
 
 _KINDS = frozenset({"allow", "deny", "limit", "connections", "maintenance", "mirror", "fault", "namespace", "alias"})
@@ -13,7 +14,7 @@ _KINDS = frozenset({"allow", "deny", "limit", "connections", "maintenance", "mir
 _PREFIX = re.compile(r"^Value error, ")
 
 
-class RulesError(Exception):
+class RulesError(StartError):
     """An invalid rules file. The message has one line per mistake, with the rule's name and the key."""
 
 

@@ -29,6 +29,7 @@ from proxy.observability.metrics.snapshot import decode
 from proxy.settings.model import Settings
 from proxy.workers.control import Frames
 from proxy.workers.frames import Frame, Kind
+from remoting.tasks import every
 
 _log = logging.getLogger("gantry.workers")
 
@@ -190,7 +191,7 @@ class Supervisor(Collector):
         with ExitStack() as stack:
             if self._settings.metrics_listen is not None:
                 stack.callback(serve(self, self._settings.metrics_listen))
-            reading = asyncio.ensure_future(self._read_metrics())
+            reading = asyncio.ensure_future(every(_SNAPSHOT_INTERVAL, self.gather, name="metrics of the workers"))
             running = [asyncio.ensure_future(self._run_worker(worker)) for worker in self.workers]
             await self._stop.wait()
             _log.info("stopping the workers")
@@ -265,11 +266,6 @@ class Supervisor(Collector):
                 worker.send(Frame(Kind.UNAVAILABLE, ended.number))
 
     # Metrics.
-
-    async def _read_metrics(self) -> None:
-        while True:
-            await self.gather()
-            await asyncio.sleep(_SNAPSHOT_INTERVAL)
 
     async def gather(self) -> None:
         """Read and aggregate the metrics of all workers."""

@@ -150,7 +150,7 @@ def _served(chunks: list[bytes]) -> tuple[object, ...]:
         None if fault is None else (fault.code, fault.text),
         connection.requests,
         [
-            (identifier, stream.ended, stream.closed, stream.reset_code, b"".join(stream.inbox), stream.unread)
+            (identifier, stream.ended, stream.closed, b"".join(stream.inbox), stream.unread)
             for identifier, stream in sorted(streams.items())
         ],
         sorted(connection.streams),

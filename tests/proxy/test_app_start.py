@@ -14,12 +14,11 @@ from typing import Any
 
 import pytest
 
+from protocol_negotiation.start_error import StartError
 from proxy.__main__ import _ready
 from proxy.app import App
-from proxy.auth.sources.source import AuthError
 from proxy.settings import naming
 from proxy.settings.model import Settings
-from proxy.traffic_rules.parsing import RulesError
 from tests.cluster.servers import HOST, ROOT
 from tests.ports import free_port
 from tests.proxy.replica import running
@@ -61,7 +60,7 @@ async def test_start_fails_if_one_address_is_in_use(tmp_path: Path) -> None:
 async def test_a_start_without_a_file_names_its_setting(tmp_path: Path, settings: dict[str, Any], reason: str) -> None:
     admin = {"listen": "off", **settings.get("admin", {})}
     values = {"listen": [f"{HOST}:0"], "embedded": {"directory": tmp_path}, **settings, "admin": admin}
-    with pytest.raises((OSError, AuthError, RulesError)) as caught:
+    with pytest.raises((OSError, StartError)) as caught:
         await App(Settings(**values)).serve(lambda: None, asyncio.Event().wait)
     assert naming.reason(caught.value) == reason
 

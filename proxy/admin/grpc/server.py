@@ -1,9 +1,10 @@
 """The listener of the Admin service, with the same negotiation as the clients' port."""
 
 import logging
+from collections.abc import Iterator
+from functools import partial
 from typing import cast
 
-import anyio
 import anyio.to_thread
 import grpc
 
@@ -20,9 +21,10 @@ from proxy.admin.grpc.groups import find_members
 from proxy.admin.grpc.replica import read_stats
 from proxy.admin.grpc.service import AdminService, forward_call
 from proxy.admin.grpc.throughput import Throughput
-from proxy.observability.metrics.family import Family, Kind
+from proxy.observability.metrics.family import Family, Kind, Samples
 from proxy.operations.catalogue import OPERATIONS
 from proxy.operations.services import AdminServices
+from remoting.tasks import every
 
 _log = logging.getLogger("gantry.admin")
 
@@ -50,11 +52,10 @@ class AdminServer:
         self._gatekeeping = gatekeeping
         throughput = Throughput(services.loop.time)
         replica.core.observers.append(throughput.observe)
-        service = AdminService(services, gatekeeping)
+        self._service = service = AdminService(services, gatekeeping)
         services.workers.serve(services, [*OPERATIONS, find_members])
         services.workers.serve((services, throughput), [read_stats])
         services.workers.serve(service, [forward_call])
-        replica.metrics.add(lambda: [(_CALLS, dict(service.calls.items()))])
         largest = replica.settings.grpc.max_body + _BESIDES
         self._server = Server(ServerOptions(max_receive_message=largest, max_request_bytes=2 * largest))
         # The server accepts grpc.aio's registration; the service has every rpc.
@@ -75,6 +76,10 @@ class AdminServer:
         """The bound addresses."""
         return list(self._listener.addresses)
 
+    def read_metrics(self) -> Iterator[tuple[Family, Samples]]:
+        """Yield the family of this module."""
+        yield _CALLS, dict(self._service.calls.items())
+
     async def open(self) -> None:
         """Listen. Raises OSError."""
         address = self._listener.options.address
@@ -86,10 +91,9 @@ class AdminServer:
 
     async def run(self) -> None:
         """Reload changed certificate files, until cancelled."""
-        while self._tls is not None:
-            await anyio.sleep(self._reload_interval)
-            if await anyio.to_thread.run_sync(self._tls.refresh) is Refresh.FAILED:
-                _log.error("the changed certificate is not usable, the former stays in use: %s", self._tls.error)
+        if self._tls is not None:
+            work = partial(_reload, self._tls)
+            await every(self._reload_interval, work, name="certificate of the Admin gRPC service")
 
     async def close(self) -> None:
         """Stop accepting connections, and let calls in flight finish."""
@@ -100,3 +104,8 @@ class AdminServer:
         if outcome not in _UNTROUBLED:
             self._gatekeeping.refusals[outcome.value] += 1
             self._services.events.negotiated(outcome, peer, first)
+
+
+async def _reload(tls: TlsSource) -> None:
+    if await anyio.to_thread.run_sync(tls.refresh) is Refresh.FAILED:
+        _log.error("the changed certificate is not usable, the former stays in use: %s", tls.error)

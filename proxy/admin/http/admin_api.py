@@ -5,7 +5,7 @@ import gc
 import importlib
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -14,8 +14,8 @@ import anyio.to_thread
 from protocol_negotiation.peer import HostPort, socket_address
 from protocol_negotiation.tls import server_context
 from proxy.admin.access import Access, Gatekeeping
+from proxy.observability.metrics.family import Family, Kind, Samples, by_label
 from proxy.operations.services import AdminServices
-from proxy.operations.token_file import TokenFileError
 from proxy.settings.naming import naming
 from proxy.workers.worker_rpc import WorkerRpc
 
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("gantry.admin")
 
+REQUESTS = Family("gantry_admin_requests", Kind.COUNTER, "Requests of the admin API by status.", ("status",))
+REFUSALS = Family("gantry_admin_refusals", Kind.COUNTER, "Requests that the admin API refused.", ("reason",))
+
 
 class AdminApi:
     """The HTTP API: `open` it, `run` it, `close` it at the end. Raises TokenFileError, TlsError."""
@@ -35,7 +38,7 @@ class AdminApi:
     ) -> None:
         self.services = services
         self.settings = services.settings
-        with naming("admin.tokens", TokenFileError):
+        with naming("admin.tokens"):
             access = Access(self.settings, users=users)
         self.gatekeeping = Gatekeeping(self.settings, access, services.audit)
         if self.settings.files is not None:
@@ -46,12 +49,11 @@ class AdminApi:
         self._server: Server | None = None
         self._closing = False
         self._ended = asyncio.Event()
-        metrics = services.replica.metrics
-        metrics.counter(
-            "gantry_admin_requests", "Requests of the admin API by status.", "status", self.gatekeeping.requests
-        )
-        refusals = self.gatekeeping.refusals
-        metrics.counter("gantry_admin_refusals", "Requests that the admin API refused.", "reason", refusals)
+
+    def read_metrics(self) -> Iterator[tuple[Family, Samples]]:
+        """Yield the families of this module."""
+        yield REQUESTS, by_label(self.gatekeeping.requests)
+        yield REFUSALS, by_label(self.gatekeeping.refusals)
 
     @property
     def addresses(self) -> list[HostPort]:

@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import anyio
@@ -23,6 +24,7 @@ from proxy.admin.http.guard import Application, Guard
 from proxy.admin.http.names_in_paths import NamesInPaths
 from proxy.admin.http.replica_forwarder import ReplicaForwarder
 from proxy.operations.peers import Peers
+from remoting.tasks import every
 
 _log = logging.getLogger("gantry.admin")
 
@@ -123,7 +125,9 @@ class Server(uvicorn.Server):
         """Serve until `should_exit`."""
         try:
             async with anyio.create_task_group() as group:
-                group.start_soon(self._refresh)
+                if self.tls is not None:
+                    work = partial(_reload, self.tls)
+                    group.start_soon(partial(every, self.reload_interval, work, name="certificate of the admin API"))
                 await self.serve(sockets)
                 group.cancel_scope.cancel()
         finally:
@@ -133,14 +137,13 @@ class Server(uvicorn.Server):
             for connection in list(self.server_state.connections):
                 connection.transport.abort()
 
-    async def _refresh(self) -> None:
-        while self.tls is not None:
-            await anyio.sleep(self.reload_interval)
-            outcome = await anyio.to_thread.run_sync(self.tls.refresh)
-            if outcome is Refresh.RELOADED:
-                self.tls.context.set_alpn_protocols(["http/1.1"])
-            elif outcome is Refresh.FAILED:
-                _log.error("the changed certificate is not usable, the previous one stays in use: %s", self.tls.error)
+
+async def _reload(tls: TlsSource) -> None:
+    outcome = await anyio.to_thread.run_sync(tls.refresh)
+    if outcome is Refresh.RELOADED:
+        tls.context.set_alpn_protocols(["http/1.1"])
+    elif outcome is Refresh.FAILED:
+        _log.error("the changed certificate is not usable, the previous one stays in use: %s", tls.error)
 
 
 def make(application: Application, peers: Peers, gatekeeping: Gatekeeping, reload_interval: float) -> Server:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from protocol_negotiation.start_error import StartError
 from proxy.auth.policy import Directory, Grants, Pattern, Policy, Role, User
 from proxy.core.principal import Method, Principal
 from remoting.permissions import Action, ResourceKind
@@ -20,7 +21,7 @@ _OF_EXEMPT = tuple(
 )
 
 
-class AuthError(Exception):
+class AuthError(StartError):
     """Users and policies cannot be loaded; the message names the file and the key, never a secret."""
 
 

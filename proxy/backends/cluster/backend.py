@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from protocol_negotiation.peer import UNIX_PREFIX
 from protocol_negotiation.tls_client import ClientTlsSource
+from proxy.backends.cluster import backend_families
 from proxy.backends.cluster.broker_probes import CHECK_SECONDS, BrokerProbes
 from proxy.backends.cluster.broker_table import BrokerTable
 from proxy.backends.cluster.heartbeats import KEEPALIVE_SECONDS, Heartbeats
@@ -20,8 +21,7 @@ from proxy.core.backend import Push
 from proxy.core.channel import Channel
 from proxy.core.client_registry import Groups
 from proxy.core.signing import Signer
-from proxy.observability.metrics import Metrics
-from proxy.observability.metrics.family import Family, Kind, Merge
+from proxy.observability.metrics.family import Family, Samples, by_label
 from proxy.observability.metrics.upstream import UpstreamCounts
 from proxy.settings.cluster import ClusterSettings
 from remoting.codes import RequestCode
@@ -35,14 +35,6 @@ from remoting.tasks import isolated, spawn_quietly
 from remoting.timeout_wheel import TimeoutWheel
 
 _log = logging.getLogger("gantry.cluster")
-
-_UNRESPONSIVE = Family(
-    "gantry_unresponsive_brokers",
-    Kind.GAUGE,
-    "1 for each broker whose master answers nothing although requests wait; gRPC sends and receives avoid it.",
-    ("broker",),
-    Merge.MAX,
-)
 
 
 class ClusterBackend:
@@ -100,9 +92,9 @@ class ClusterBackend:
     async def run(self) -> None:
         """Refresh brokers and routes, keep connections alive and find brokers that hang, until cancelled."""
         await repeat(
-            (self._settings.route_refresh, self._refresh),
-            (KEEPALIVE_SECONDS, self._keep_alive),
-            (CHECK_SECONDS, self._check_brokers),
+            ("brokers and routes", self._settings.route_refresh, self._refresh),
+            ("connections to brokers", KEEPALIVE_SECONDS, self._keep_alive),
+            ("brokers that hang", CHECK_SECONDS, self._check_brokers),
         )
 
     def close(self) -> None:
@@ -181,8 +173,12 @@ class ClusterBackend:
                     self._heartbeats.send(self._server_for(address, None, REQUESTS[RequestCode.HEART_BEAT]))
 
     async def _refresh(self) -> None:
-        await self.refresh_brokers()
-        await self._routes.refresh()
+        try:
+            await self.refresh_brokers()
+            await self._routes.refresh()
+        except RemotingError as error:
+            _log.warning("refreshing brokers and routes failed, the former ones stay in use: %s", error)
+            return
         self._close_unlisted_servers()
 
     # Requests.
@@ -341,40 +337,16 @@ class ClusterBackend:
 
     # Connections.
 
-    def watch(self, metrics: "Metrics") -> None:
-        """Register the backend's metrics."""
-        metrics.counter(
-            "gantry_diverted",
-            "Requests not routed to their primary target, by reason.",
-            "reason",
-            self.selector.diverted,
-        )
-        metrics.counter(
-            "gantry_send_back",
-            "CONSUMER_SEND_MSG_BACK requests by target: master, acting_master, none (rejected).",
-            "route",
-            self.selector.sent_back,
-        )
-        metrics.counter(
-            "gantry_route_cache",
-            "Route look-ups (hit, miss; listed: decided by the list of all topics) and loads (refresh, error).",
-            "event",
-            self._routes.counts,
-        )
+    def read_metrics(self) -> Iterator[tuple[Family, Samples]]:
+        """Yield the backend's metrics."""
+        yield backend_families.DIVERTED, by_label(self.selector.diverted)
+        yield backend_families.SENT_BACK, by_label(self.selector.sent_back)
+        yield backend_families.ROUTE_CACHE, by_label(self._routes.counts)
         if self._signer is not None:
-            metrics.counter(
-                "gantry_signed_requests",
-                "Requests to brokers signed with Gantry's credentials, by their origin (gantry, client).",
-                "origin",
-                self._signer.counts,
-            )
-        metrics.gauge(
-            "gantry_brokers_denying",
-            "Broker addresses that deny Gantry's own requests.",
-            lambda: len(self.denied_by),
-        )
-        metrics.add(lambda: [(_UNRESPONSIVE, {(name,): 1 for name in self.unresponsive_brokers})])
-        metrics.gauge("gantry_routes", "Topics in the route cache.", lambda: len(self._routes))
+            yield backend_families.SIGNED, by_label(self._signer.counts)
+        yield backend_families.DENYING, {(): len(self.denied_by)}
+        yield backend_families.UNRESPONSIVE, {(name,): 1 for name in self.unresponsive_brokers}
+        yield backend_families.ROUTES, {(): len(self._routes)}
 
     def _addresses(self, broker: str) -> Iterable[str]:
         replicas = self._table.brokers.get(broker)

@@ -1,7 +1,9 @@
 """Errors of the store."""
 
+from protocol_negotiation.start_error import StartError
 
-class StorageError(Exception):
+
+class StorageError(StartError):
     """Base of the store's errors."""
 
 

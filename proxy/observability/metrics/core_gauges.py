@@ -7,9 +7,23 @@ from collections.abc import Iterable, Iterator
 from protocol_negotiation.fair_turns import FairTurns
 from proxy.core.client_registry import Member
 from proxy.core.messaging import Messaging
-from proxy.observability.metrics.family import Family, Kind, Labels, Samples
-from proxy.observability.metrics.registry import Metrics
+from proxy.observability.metrics.family import Family, Kind, Labels, Samples, by_label
 
+BYTES = Family("gantry_request_bytes", Kind.GAUGE, "Bytes of the bodies of in-flight requests.")
+TASKS = Family("gantry_tasks", Kind.GAUGE, "Unfinished asyncio tasks of the process.")
+TURNS = Family(
+    "gantry_fair_turns",
+    Kind.COUNTER,
+    "Reads that were handled in slices beside other connections (divided), and pauses after expensive frames (paused).",
+    ("event",),
+)
+CREATIONS = Family(
+    "gantry_creations",
+    Kind.COUNTER,
+    "First uses of topics and groups that brokers may create: admitted, or refused by the rate of the client, the "
+    "address or all clients.",
+    ("outcome",),
+)
 IN_FLIGHT = Family(
     "gantry_requests_in_flight",
     Kind.GAUGE,
@@ -64,34 +78,21 @@ CONSUMERS = Family(
 _MODES = {"CONSUME_ACTIVELY": "pull", "CONSUME_PASSIVELY": "push"}
 
 
-def register(metrics: Metrics, core: Messaging, turns: FairTurns) -> None:
-    """Add the metrics of a core, and of the turns of its connections."""
-    metrics.envoy.in_flight = lambda: core.in_flight
-    metrics.gauge("gantry_request_bytes", "Bytes of the bodies of in-flight requests.", lambda: core.budget.used)
-    metrics.gauge("gantry_tasks", "Unfinished asyncio tasks of the process.", lambda: len(asyncio.all_tasks()))
-    metrics.counter(
-        "gantry_fair_turns",
-        "Reads that were handled in slices beside other connections (divided), and pauses after expensive frames"
-        " (paused).",
-        "event",
-        turns.counts,
-    )
-    metrics.add(lambda: _requests(core))
-    metrics.add(lambda: _members(core.registry.local()))
+def read(core: Messaging, turns: FairTurns) -> Iterator[tuple[Family, Samples]]:
+    """Yield the metrics of a core, and of the turns of its connections."""
+    yield BYTES, {(): core.budget.used}
+    yield TASKS, {(): len(asyncio.all_tasks())}
+    yield TURNS, by_label(turns.counts)
+    yield from _requests(core)
+    yield from _members(core.registry.local())
     if core.creations is not None:
-        metrics.counter(
-            "gantry_creations",
-            "First uses of topics and groups that brokers may create: admitted, or refused by the rate of the client,"
-            " the address or all clients.",
-            "outcome",
-            core.creations.counts,
-        )
-    shares = core.shares
-    if shares is not None:
-        metrics.add(lambda: [(WAITING, {(): shares.waiting}), (WAITED, {(): shares.waited})])
-    polls = core.poll_turns
-    if polls is not None:
-        metrics.add(lambda: [(WAITING_POLLS, {(): polls.waiting}), (WAITED_POLLS, {(): polls.waited})])
+        yield CREATIONS, by_label(core.creations.counts)
+    if core.shares is not None:
+        yield WAITING, {(): core.shares.waiting}
+        yield WAITED, {(): core.shares.waited}
+    if core.poll_turns is not None:
+        yield WAITING_POLLS, {(): core.poll_turns.waiting}
+        yield WAITED_POLLS, {(): core.poll_turns.waited}
 
 
 def _requests(core: Messaging) -> Iterator[tuple[Family, Samples]]:

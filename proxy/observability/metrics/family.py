@@ -1,6 +1,6 @@
 """Metric families, their values and snapshots."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -92,3 +92,10 @@ Labels = tuple[str, ...]
 # Counters since the start of a process and its current gauges, by label values.
 Samples = Mapping[Labels, Value]
 Snapshot = Sequence[tuple[Family, Samples]]
+# The contract of a part with metrics: yields its families with their samples. The registry does not change the samples.
+Source = Callable[[], Iterable[tuple[Family, Samples]]]
+
+
+def by_label(counts: Mapping[str, float]) -> Samples:
+    """Return the samples of a family with one label, from values by this label."""
+    return {(label,): value for label, value in counts.items()}

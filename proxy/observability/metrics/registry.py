@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 
@@ -15,7 +15,8 @@ from proxy.observability.metrics import request_samples
 from proxy.observability.metrics.connections import ConnectionCounts
 from proxy.observability.metrics.envoy import EnvoyStatistics
 from proxy.observability.metrics.exposition import families
-from proxy.observability.metrics.family import Distribution, Family, Kind, Merge, Samples, Snapshot
+from proxy.observability.metrics.family import Distribution, Family, Kind, Merge, Samples, Snapshot, Source
+from proxy.observability.metrics.group_changes import GroupChangeCounts
 from proxy.observability.metrics.negotiations import NegotiationCounts
 from proxy.observability.metrics.process import ProcessProbe
 from proxy.observability.metrics.request_counts import RequestCounts
@@ -24,13 +25,7 @@ from proxy.observability.metrics.stats import Format, Query, render_json, render
 from proxy.observability.metrics.upstream import UpstreamCounts
 from proxy.settings.metrics import MetricsSettings
 
-# Yields families with their samples since the start. The registry does not change the samples.
-Source = Callable[[], Iterable[tuple[Family, Samples]]]
-
 _UP = Family("rocketmq_proxy_up", Kind.GAUGE, "Always 1 while the proxy runs, by its mode.", ("proxy_mode",), Merge.MAX)
-_GROUP_CHANGES = Family(
-    "gantry_group_changes", Kind.COUNTER, "Clients that joined or left a consumer group, by change.", ("change",)
-)
 # Seconds that the event loop has to take a snapshot.
 _SNAPSHOT_TIMEOUT = 5.0
 _DEFAULTS = MetricsSettings()
@@ -51,7 +46,6 @@ class Metrics(Collector):
         self.upstreams = UpstreamCounts()
         self.envoy = EnvoyStatistics(self.requests, self.connections, self.upstreams)
         self.probe = ProcessProbe(self.envoy.flush)
-        self.changes: dict[str, int] = {"joined": 0, "left": 0}
         self._node = node
         self._mode = mode
         self._aggregator = SeriesAggregator(settings.top, settings.idle)
@@ -61,8 +55,10 @@ class Metrics(Collector):
         # Collections run in threads of the HTTP server.
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self.group_changes = GroupChangeCounts()
         self._sources: list[Source] = [
             self._read,
+            self.group_changes.read,
             lambda: request_samples.read(self.requests),
             self.connections.read,
             self.negotiations.read,
@@ -78,19 +74,9 @@ class Metrics(Collector):
 
     # Registration.
 
-    def add(self, source: Source) -> None:
+    def add(self, *sources: Source) -> None:
         """Add families that are counted elsewhere."""
-        self._sources.append(source)
-
-    def gauge(self, name: str, text: str, read: Callable[[], float], merge: Merge = Merge.SUM) -> None:
-        """Add a gauge whose value `read` returns. `text` is its HELP text."""
-        family = Family(name, Kind.GAUGE, text, (), merge)
-        self.add(lambda: [(family, {(): read()})])
-
-    def counter(self, name: str, text: str, label: str, counts: Mapping[str, int]) -> None:
-        """Add a counter with one label, whose counts are kept elsewhere. `name` is without `_total`."""
-        family = Family(name, Kind.COUNTER, text, (label,))
-        self.add(lambda: [(family, {(value,): count for value, count in counts.items()})])
+        self._sources.extend(sources)
 
     # Collection.
 
@@ -144,7 +130,6 @@ class Metrics(Collector):
 
     def _read(self) -> Iterable[tuple[Family, Samples]]:
         yield _UP, {(self._mode,): 1}
-        yield _GROUP_CHANGES, {(change,): count for change, count in self.changes.items()}
 
 
 def _copied(samples: Samples) -> Samples:

@@ -30,6 +30,6 @@ class CountedPush:
         self._counts[channel.protocol, "unknown" if spec is None else spec.name] += 1
         return self._push(channel, command)
 
-    def read(self) -> Iterator[tuple[Family, Samples]]:
+    def read_metrics(self) -> Iterator[tuple[Family, Samples]]:
         """Yield the family of this module."""
         yield PUSHES, dict(self._counts)

@@ -30,6 +30,6 @@ class CountedTransactions:
         self._counts[context.channel.protocol, outcome] += 1
         return self._handling(core, context)
 
-    def read(self) -> Iterator[tuple[Family, Samples]]:
+    def read_metrics(self) -> Iterator[tuple[Family, Samples]]:
         """Yield the family of this module."""
         yield ENDED, dict(self._counts)

@@ -1,10 +1,35 @@
 """Counts of traffic records, by outcome."""
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from proxy.observability.metrics import Metrics
+from proxy.observability.metrics.family import Family, Kind, Samples, by_label
+
+WRITTEN = Family("gantry_traffic_written", Kind.COUNTER, "Traffic records in complete files, by table.", ("table",))
+FILES = Family("gantry_traffic_files", Kind.COUNTER, "Complete files of traffic records, by table.", ("table",))
+BYTES = Family(
+    "gantry_traffic_bytes", Kind.COUNTER, "Bytes of complete files of traffic records, by table.", ("table",)
+)
+DROPPED = Family(
+    "gantry_traffic_dropped",
+    Kind.COUNTER,
+    "Lost traffic records, by reason: full buffer, failed store, or a fault in the conversion.",
+    ("reason",),
+)
+LEFT_OUT = Family(
+    "gantry_traffic_left_out",
+    Kind.COUNTER,
+    "Requests without a traffic record because of sampling, by the rule's topic pattern.",
+    ("pattern",),
+)
+REMOVED = Family(
+    "gantry_traffic_removed",
+    Kind.COUNTER,
+    "Files of traffic records removed by retention, by reason: age, size or leftover.",
+    ("reason",),
+)
 
 
 class DropReason(StrEnum):
@@ -33,29 +58,11 @@ class RecordCounts:
     left_out: Counter[str] = field(default_factory=Counter)
     removed: Counter[str] = field(default_factory=Counter)
 
-    def register(self, metrics: Metrics) -> None:
-        """Add the counts to the metrics."""
-        for name, text, label, counts in (
-            ("gantry_traffic_written", "Traffic records in complete files, by table.", "table", self.written),
-            ("gantry_traffic_files", "Complete files of traffic records, by table.", "table", self.files),
-            ("gantry_traffic_bytes", "Bytes of complete files of traffic records, by table.", "table", self.bytes),
-            (
-                "gantry_traffic_dropped",
-                "Lost traffic records, by reason: full buffer, failed store, or a fault in the conversion.",
-                "reason",
-                self.dropped,
-            ),
-            (
-                "gantry_traffic_left_out",
-                "Requests without a traffic record because of sampling, by the rule's topic pattern.",
-                "pattern",
-                self.left_out,
-            ),
-            (
-                "gantry_traffic_removed",
-                "Files of traffic records removed by retention, by reason: age, size or leftover.",
-                "reason",
-                self.removed,
-            ),
-        ):
-            metrics.counter(name, text, label, counts)
+    def read(self) -> Iterator[tuple[Family, Samples]]:
+        """Yield the families of the counts."""
+        yield WRITTEN, by_label(self.written)
+        yield FILES, by_label(self.files)
+        yield BYTES, by_label(self.bytes)
+        yield DROPPED, by_label(self.dropped)
+        yield LEFT_OUT, by_label(self.left_out)
+        yield REMOVED, by_label(self.removed)

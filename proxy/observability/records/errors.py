@@ -1,5 +1,7 @@
 """Errors of traffic records. Separate, so that the command line imports them without Arrow."""
 
+from protocol_negotiation.start_error import StartError
 
-class TrafficError(Exception):
+
+class TrafficError(StartError):
     """The records cannot be written to the configured directory; the message says how to correct it."""

@@ -8,9 +8,10 @@ import asyncio
 import logging
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, Final
 
 import anyio.to_thread
 from pyarrow import RecordBatch
@@ -18,7 +19,7 @@ from pyarrow import RecordBatch
 from proxy.core.client_registry import MembershipEvent
 from proxy.core.connections import ConnectionEvent
 from proxy.core.events import Observation
-from proxy.observability.metrics import Metrics
+from proxy.observability.metrics.family import Family, Kind, Samples
 from proxy.observability.records import arrow, rows
 from proxy.observability.records.counts import DropReason, RecordCounts
 from proxy.observability.records.origin import Origin
@@ -40,6 +41,12 @@ _BATCH_INTERVAL = 1.0
 _RETENTION_INTERVAL = 300.0
 # Seconds that the thread has to write the remaining records on close.
 _CLOSE_TIMEOUT = 15.0
+PENDING: Final = Family("gantry_traffic_pending", Kind.GAUGE, "Traffic records that are not in a complete file yet.")
+LAG: Final = Family(
+    "gantry_traffic_lag_seconds",
+    Kind.GAUGE,
+    "Age in seconds of the oldest traffic record that is not in a complete file yet.",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,17 +137,11 @@ class Recorder:
         if row is not None:
             self._events.append((MEMBERS, row))
 
-    def register(self, metrics: Metrics) -> None:
-        """Add the counts and gauges of the records to the metrics."""
-        self.counts.register(metrics)
-        metrics.gauge(
-            "gantry_traffic_pending", "Traffic records that are not in a complete file yet.", lambda: self.pending
-        )
-        metrics.gauge(
-            "gantry_traffic_lag_seconds",
-            "Age in seconds of the oldest traffic record that is not in a complete file yet.",
-            lambda: self.lag(time.monotonic()),
-        )
+    def read_metrics(self) -> Iterator[tuple[Family, Samples]]:
+        """Yield the counts and gauges of the records."""
+        yield from self.counts.read()
+        yield PENDING, {(): self.pending}
+        yield LAG, {(): self.lag(time.monotonic())}
 
     @property
     def pending(self) -> int:

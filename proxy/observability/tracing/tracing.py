@@ -6,7 +6,7 @@ time, take 26 µs.
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -18,6 +18,7 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 
 from proxy.core.context import Context
 from proxy.core.events.request import is_ok
+from proxy.observability.metrics.family import Family, Kind, Samples, by_label
 from proxy.observability.metrics.process import product_version
 from proxy.observability.tracing.context import (
     ALL_NAMES,
@@ -34,6 +35,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.requests import DELIVERIES, SEND_FIELD_NAMES, SETTLEMENTS, Action
 
+SPANS: Final = Family("gantry_spans", Kind.COUNTER, "Spans of sampled requests and deliveries, by kind.", ("kind",))
 # Seconds that the collector has to accept a batch.
 _EXPORT_TIMEOUT = 3.0
 # Ext field with the properties of a sent message, by request code. Those of a batch are in its body.
@@ -89,6 +91,10 @@ class Tracing:
                 span.inject(context.fields, field)
         elif code in _DELIVERIES:
             context.trace = self._unsampled_poll
+
+    def read_metrics(self) -> Iterator[tuple[Family, Samples]]:
+        """Yield the family of this module."""
+        yield SPANS, by_label(self.spans)
 
     def close(self) -> None:
         """Send the remaining spans. Blocks until the collector has accepted them, or the export times out."""

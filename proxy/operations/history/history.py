@@ -1,6 +1,5 @@
 """The last hour of traffic: seconds, steps of ten seconds, and minutes by topic and group."""
 
-import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -9,6 +8,7 @@ from proxy.observability.metrics.request_counts import RequestCounts
 from proxy.operations.history.counter_reader import CounterReader
 from proxy.operations.history.name_sums import NameSums
 from proxy.operations.history.second import Second, Sums, Table, add_to
+from remoting.tasks import every
 
 # Seconds that are kept, and seconds over which topics and groups are summed.
 MAX_SECONDS = 300
@@ -36,9 +36,7 @@ class History:
 
     async def run(self) -> None:
         """Read the counts at the end of each second until cancelled."""
-        while True:
-            await asyncio.sleep(1.0 - self._clock() % 1.0)
-            self.sample()
+        await every(lambda: 1.0 - self._clock() % 1.0, self.sample, name="traffic history")
 
     def sample(self) -> None:
         """Append the seconds that are complete; all new counts belong to the last of them."""

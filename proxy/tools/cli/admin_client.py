@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import orjson
 
 from proxy.tools.cli.client import CommandError, UsageError
-from proxy.tools.client_certificates import CertificateError, client_context
+from proxy.tools.client_certificates import ClientTlsError, client_context
 from proxy.tools.credentials import CredentialsError
 from proxy.tools.credentials import read as read_credentials
 
@@ -152,5 +152,5 @@ def _problem(url: str, status: int, content: bytes) -> str:
 def _context(options: argparse.Namespace) -> ssl.SSLContext:
     try:
         return client_context(options)
-    except CertificateError as error:
+    except ClientTlsError as error:
         raise UsageError(str(error)) from None

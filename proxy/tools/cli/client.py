@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from protocol_negotiation.peer import HostPort
 from proxy.tools.cli.parser import DEFAULT_ENDPOINT
-from proxy.tools.client_certificates import CertificateError, client_context
+from proxy.tools.client_certificates import ClientTlsError, client_context
 from proxy.tools.credentials import CredentialsError
 from proxy.tools.credentials import read as read_credentials
 from proxy.tools.remoting_client import RemotingClient, connect, refuse, route_fields, route_from_reply
@@ -288,7 +288,7 @@ def _tls(options: argparse.Namespace) -> ssl.SSLContext | None:
         return None
     try:
         return client_context(options)
-    except CertificateError as error:
+    except ClientTlsError as error:
         raise UsageError(str(error)) from None
 
 

@@ -3,15 +3,14 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from protocol_negotiation.start_error import StartError
 from protocol_negotiation.tls import TlsSource, server_context
 from protocol_negotiation.tls_client import ClientTlsSource
-from protocol_negotiation.tls_files import TlsError, check_readable
+from protocol_negotiation.tls_files import check_readable
 from proxy.auth.assembly import authority, grpc_guard
-from proxy.auth.sources.source import AuthError
-from proxy.operations.token_file import TokenFileError, read_tokens
+from proxy.operations.token_file import read_tokens
 from proxy.settings.model import Settings
 from proxy.settings.naming import naming
-from proxy.traffic_rules.parsing import RulesError
 from proxy.traffic_rules.reloading import RulesReloader
 
 
@@ -23,14 +22,14 @@ def problems(settings: Settings) -> Iterator[str]:
     for check in _CHECKS:
         try:
             check(settings)
-        except (AuthError, RulesError, TlsError, TokenFileError) as error:
+        except StartError as error:
             yield str(error)
 
 
 def _read(key: str, files: Any, read: Callable[[Any], object]) -> None:
     """Read the files of a setting or table, if there are any, with its key in the text of an error."""
     if files is not None:
-        with naming(key, TokenFileError):
+        with naming(key):
             read(files)
 
 

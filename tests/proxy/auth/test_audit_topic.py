@@ -12,10 +12,8 @@ from pydantic import ValidationError
 from proxy.app import App
 from proxy.auth import audit_topic
 from proxy.auth.audit_topic import AuditTopic
-from proxy.observability.metrics import Metrics
 from proxy.observability.metrics.family import Labels
 from proxy.settings.auth import AuthSettings
-from proxy.settings.metrics import MetricsSettings
 from remoting import messages
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import ServiceUnavailable
@@ -119,7 +117,7 @@ class _Topic:
 
 def _audit(topic: _Topic) -> AuditTopic:
     _AUDIT.setLevel(logging.INFO)
-    return AuditTopic("audit", topic.send, Metrics(MetricsSettings(), "test", "local"))
+    return AuditTopic("audit", topic.send)
 
 
 async def test_lines_beyond_the_limit_are_dropped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,7 +52,7 @@ def by_signature(made: Authority, credentials: Credentials) -> Principal:
 
 def with_certificate(subject: str, fingerprint: str = "ab" * 32) -> Peer:
     certificate = PeerCertificate(subject, "CN=ca", (("dns", "a.example"),), fingerprint, "1", 2e9)
-    return peer(tls=Tls("TLSv1.3", "", None, None, subject, certificate))
+    return peer(tls=Tls("TLSv1.3", "", None, subject, certificate))
 
 
 async def changed(made: Authority, file: Path, text: str) -> None:

@@ -149,7 +149,7 @@ async def test_a_failed_upkeep_is_logged_and_the_broker_continues(
         assert isinstance(app.backend, EmbeddedBackend)
         monkeypatch.setattr(app.backend._store, "upkeep", lambda: 1 / 0)
         async with asyncio.timeout(30):
-            while "upkeep of the store failed" not in caplog.text:
+            while "the background task 'upkeep of the store' failed" not in caplog.text:
                 await asyncio.sleep(0.01)
         await client.send("t", b"x")
 

@@ -94,7 +94,7 @@ async def test_requests_of_a_source_over_its_window_wait_while_others_use_the_br
     assert on.core.shares is not None
     assert (on.core.shares.waiting, on.core.shares.waited) == (20 - _WINDOW, 20 - _WINDOW)
     metrics = Metrics()
-    core_gauges.register(metrics, on.core, FairTurns(asyncio.get_running_loop()))
+    metrics.add(partial(core_gauges.read, on.core, FairTurns(asyncio.get_running_loop())))
     for name in ("gantry_upstream_requests_waiting", "gantry_upstream_requests_waited_total"):
         assert samples_of(metrics, name) == {(): 20 - _WINDOW}
     send(on, good)

@@ -26,7 +26,7 @@ def settings(authority: Authority, **tls: Any) -> Settings:
 
 
 def values(certificates: Certificates) -> dict[str, dict[tuple[str, ...], Any]]:
-    return {family.name: dict(samples) for family, samples in certificates.read()}
+    return {family.name: dict(samples) for family, samples in certificates.read_metrics()}
 
 
 async def test_ends_of_validity_are_metrics_by_role_and_file(tmp_path: Path) -> None:

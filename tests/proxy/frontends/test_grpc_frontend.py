@@ -357,4 +357,4 @@ async def test_failing_periodic_task_is_logged_and_continues(
         await until(lambda: len(turns) > 1)
         stub: Any = MessagingServiceStub(open_channel)
         assert (await stub.Heartbeat(PUSH, metadata=metadata())).status.code == Code.OK
-    assert "periodic task failed" in caplog.text
+    assert "the background task 'renewals' failed" in caplog.text

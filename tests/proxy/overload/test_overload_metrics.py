@@ -1,5 +1,6 @@
 """Metrics of the memory and of the actions against overload."""
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -18,7 +19,8 @@ pytestmark = pytest.mark.anyio
 async def test_level_memory_and_actions_are_exposed() -> None:
     clock, metrics = Clock(), Metrics()
     on = Stage(clock)
-    overload_metrics.register(metrics, on.overload, cast(Messaging, SimpleNamespace(budget=on.budget)))
+    core = cast(Messaging, SimpleNamespace(budget=on.budget))
+    metrics.add(partial(overload_metrics.read, on.overload, core))
     on.connect(unfinished=90)
     on.connect(requests=1)
     on.budget.used = 3 * MIB

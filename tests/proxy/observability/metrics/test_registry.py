@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -13,7 +13,7 @@ import pytest
 from prometheus_client.openmetrics import parser as open_metrics
 
 from proxy.observability.metrics import Metrics, serve
-from proxy.observability.metrics.family import Merge
+from proxy.observability.metrics.family import Family, Kind, Merge, Samples, by_label
 from proxy.settings.metrics import MetricsSettings
 from tests.ports import free_port
 from tests.proxy.observability.metrics.samples import observation, samples_of, text
@@ -33,12 +33,16 @@ def test_added_gauges_and_counters_are_read_at_collection() -> None:
     metrics = Metrics()
     diverted: Counter[str] = Counter()
     clients = ["a"]
-    metrics.counter("gantry_diverted", "Diverted.", "reason", diverted)
-    metrics.gauge("gantry_some", "Clients.", lambda: len(clients), Merge.MAX)
+
+    def read() -> Iterator[tuple[Family, Samples]]:
+        yield Family("gantry_diverted", Kind.COUNTER, "Diverted.", ("reason",)), by_label(diverted)
+        yield Family("gantry_some", Kind.GAUGE, "Clients.", (), Merge.MAX), {(): len(clients)}
+
+    metrics.add(read)
     assert (samples_of(metrics, "gantry_some"), samples_of(metrics, "gantry_diverted_total")) == ({(): 1}, {})
     diverted["slave"] += 2
     clients.append("b")
-    metrics.changes["joined"] += 4
+    metrics.group_changes.counts["joined"] += 4
     assert (samples_of(metrics, "gantry_some"), samples_of(metrics, "gantry_diverted_total")) == (
         {(): 2},
         {("slave",): 2},

@@ -64,7 +64,7 @@ async def test_close_writes_all_records_once(tmp_path: Path) -> None:
 async def test_a_file_appears_after_the_interval_and_is_counted(tmp_path: Path) -> None:
     metrics = Metrics()
     async with run_recorder(tmp_path, interval=3.0, sample=["left-*=0"]) as recorder:
-        recorder.register(metrics)
+        metrics.add(recorder.read_metrics)
         for topic in ("a", "left-out", "b"):
             recorder.observe(observation(topic, started=time.monotonic()))
         await until(lambda: recorder.lag(time.monotonic()) > 0.5)
