@@ -7,6 +7,7 @@ import pandas as pd
 
 from analytics.incidents.exposure import Exposure
 from analytics.incidents.finding import Finding
+from analytics.incidents.kinds import Kind
 from analytics.incidents.onsets import daily_course, latency_bend, share_bend
 from analytics.incidents.scan import Cluster, Limits, narrowed, scan
 from analytics.incidents.statistics import Array
@@ -209,7 +210,9 @@ def goes_on(cluster: Cluster, periods: int) -> bool:
 _DUE, _PAUSE = 3.0, 0.25
 
 
-def finding(tables: Tables, cluster: Cluster, kind: str, start: int, facts: Mapping[str, str] | None = None) -> Finding:
+def finding(
+    tables: Tables, cluster: Cluster, kind: Kind, start: int, facts: Mapping[str, str] | None = None
+) -> Finding:
     """Return a cluster as a finding."""
     about = {_NAMES.get(name, name): value for name, value in narrowed(cluster, _COLUMNS).items()}
     if "sdk" in about:

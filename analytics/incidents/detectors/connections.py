@@ -6,6 +6,7 @@ import pandas as pd
 from analytics.incidents.clusters import finding
 from analytics.incidents.exposure import Exposure
 from analytics.incidents.finding import Finding
+from analytics.incidents.kinds import Kind
 from analytics.incidents.scan import Limits, scan
 from analytics.incidents.tables import Tables
 
@@ -30,13 +31,13 @@ def connections(tables: Tables) -> list[Finding]:
     found = []
     for cluster in scan(closes[abnormal], over, _STORM):
         cause = str(cluster.events.groupby("cause")["n"].sum().idxmax())
-        found.append(finding(tables, cluster, "connection_storm", cluster.start, {"cause": cause}))
+        found.append(finding(tables, cluster, Kind.CONNECTION_STORM, cluster.start, {"cause": cause}))
     # Many clients may have one address, and a client that has a new name each time has no other.
     over = _exposure(tables, closes, ("network", "address", "client"))
     for cluster in scan(closes[~abnormal & ~closes["cause"].isin(_PLANNED)], over, _CHURN):
         addresses = cluster.events["address"].nunique()
         if cluster.bad >= _EACH * max(addresses, 1):
-            found.append(finding(tables, cluster, "connection_churn", cluster.start, {"cause": "reconnects"}))
+            found.append(finding(tables, cluster, Kind.CONNECTION_CHURN, cluster.start, {"cause": "reconnects"}))
     return found
 
 

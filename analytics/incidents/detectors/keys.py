@@ -3,6 +3,7 @@
 import numpy as np
 
 from analytics.incidents.finding import Finding
+from analytics.incidents.kinds import Kind
 from analytics.incidents.statistics import Array, best_intervals, gains, likelihood
 from analytics.incidents.tables import KEY_STEPS, STEP, Tables
 
@@ -65,4 +66,4 @@ def _hot(
     about = {"topic": topic, "key": f"{key & 0xFFFFFFFFFFFFFFFF:016x}"}
     ends = (first + end) * KEY_STEPS * STEP
     still = ends >= tables.last * STEP
-    return [Finding("hot_key", begin, ends, about, seen / messages, usual, score, seen, 0, bool(still))]
+    return [Finding(Kind.HOT_KEY, begin, ends, about, seen / messages, usual, score, seen, 0, bool(still))]

@@ -11,6 +11,7 @@ import pandas as pd
 
 from analytics.incidents.daily import Course
 from analytics.incidents.finding import Finding
+from analytics.incidents.kinds import Kind
 from analytics.incidents.statistics import Array, dispersion, gains, intervals, likelihood
 from analytics.incidents.tables import COARSE, STEP, Tables
 from analytics.transforms.operations import ACK, RECEIVE, SEND
@@ -37,8 +38,8 @@ def queues(tables: Tables) -> list[Finding]:
         received, acked = (part[part["op"] == op] for op in (RECEIVE, ACK))
         # Receives follow the queue's sends, and commits its receives; siblings are the substitute.
         sends = None if topic in scheduled else sent.get(str(topic))
-        found += _stops(tables, "queue_stopped", about, received, "queue", sends)
-        found += _stops(tables, "commits_stopped", about, acked, "queue", received if len(received) else None)
+        found += _stops(tables, Kind.QUEUE_STOPPED, about, received, "queue", sends)
+        found += _stops(tables, Kind.COMMITS_STOPPED, about, acked, "queue", received if len(received) else None)
     for topic, part in sent.items():
         found += _skews(tables, {"topic": topic}, part)
     return [_split(each) for each in found]
@@ -50,7 +51,7 @@ def clients(tables: Tables) -> list[Finding]:
     received = tables.members[(tables.members["op"] == RECEIVE) & tables.members["grp"].notna()]
     for (topic, group), part in received.groupby(["topic", "grp"]):
         about = {"group": str(group), "topic": str(topic)}
-        stops = _stops(tables, "client_stopped", about, part, "client", None, _SURE)
+        stops = _stops(tables, Kind.CLIENT_STOPPED, about, part, "client", None, _SURE)
         found += [each for each in stops if _is_plain(each, _missing(tables, each))]
     return found
 
@@ -96,7 +97,7 @@ def _matrix(tables: Tables, part: pd.DataFrame, column: str) -> tuple[list[str],
 
 def _stops(
     tables: Tables,
-    kind: str,
+    kind: Kind,
     about: Mapping[str, str],
     part: pd.DataFrame,
     column: str,
@@ -118,12 +119,12 @@ def _stops(
         series = counts[place, begins:ends]
         others = given[name] if name in given else total - counts[place]
         others = others[begins:ends]
-        if kind == "commits_stopped" and name in given:
+        if kind == Kind.COMMITS_STOPPED and name in given:
             # One commit covers all messages of some seconds: more messages are not more commits.
             series, others = np.minimum(series, _COMMITS / sampled), np.minimum(others, _COMMITS / sampled)
         # Ratio in blocks of several hours: blocks of trouble are few.
         ratio = _usual_ratio(series, others)
-        if kind == "queue_stopped" and name in given:
+        if kind == Kind.QUEUE_STOPPED and name in given:
             # A group that takes a day's messages in an hour takes each of them once.
             ratio = min(ratio, 1.0)
         expected = ratio * others
@@ -216,6 +217,6 @@ def _skews(tables: Tables, about: Mapping[str, str], part: pd.DataFrame) -> list
                 start, end = ((first + edge) * COARSE * STEP for edge in (span.start, span.end))
                 score = likelihood(seen * sampled, usual * sampled)
                 found.append(
-                    Finding("queue_skew", start, end, {**about, "queue": name}, seen, usual, score, seen - usual)
+                    Finding(Kind.QUEUE_SKEW, start, end, {**about, "queue": name}, seen, usual, score, seen - usual)
                 )
     return found

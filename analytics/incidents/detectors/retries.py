@@ -4,6 +4,7 @@ import numpy as np
 
 from analytics.incidents.clusters import clusters, exposure, finding
 from analytics.incidents.finding import Finding
+from analytics.incidents.kinds import Kind
 from analytics.incidents.scan import Cluster, Limits
 from analytics.incidents.tables import STEP, Tables
 
@@ -20,16 +21,16 @@ def retries(tables: Tables) -> list[Finding]:
     received, sent = exposure(tables, "received", _SCOPES), exposure(tables, "sends", _SENDERS)
     found = []
     for event, kind, over, limits in (
-        ("redelivered", "redelivery_storm", received, _REDELIVERED),
-        ("late", "poison_message", received, _LATE),
-        ("buried", "dead_letters", received, _BURIED),
-        ("repeated", "duplicate_sends", sent, _REPEATED),
+        ("redelivered", Kind.REDELIVERY_STORM, received, _REDELIVERED),
+        ("late", Kind.POISON_MESSAGE, received, _LATE),
+        ("buried", Kind.DEAD_LETTERS, received, _BURIED),
+        ("repeated", Kind.DUPLICATE_SENDS, sent, _REPEATED),
     ):
         events = tables.events[tables.events["event"] == event]
         found += [
             finding(tables, cluster, kind, cluster.start)
             for cluster in clusters(tables, events, over, limits)
-            if kind != "duplicate_sends" or not _is_busy(cluster)
+            if kind != Kind.DUPLICATE_SENDS or not _is_busy(cluster)
         ]
     return found
 

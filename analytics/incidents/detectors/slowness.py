@@ -18,6 +18,7 @@ from analytics.incidents.clusters import (
 from analytics.incidents.daily import Course
 from analytics.incidents.exposure import Exposure
 from analytics.incidents.finding import Finding
+from analytics.incidents.kinds import Kind
 from analytics.incidents.scan import Cluster, Limits
 from analytics.incidents.tables import STEP, Tables
 
@@ -48,12 +49,12 @@ _TELLING = 20.0
 
 def _finding(tables: Tables, cluster: Cluster, new: Mapping[str, float], wide: list[Cluster]) -> Finding:
     start, growth = slow_onset(tables, cluster, wide)
-    kind = "latency_growth" if growth else "latency_spike"
+    kind = Kind.LATENCY_GROWTH if growth else Kind.LATENCY_SPIKE
     sdk = rolled_out(tables, cluster, new)
     facts = {"symptom": "slow"}
     if sdk is not None:
-        kind, start = "bad_rollout", rollout_start(tables, cluster, new[sdk], start)
+        kind, start = Kind.BAD_ROLLOUT, rollout_start(tables, cluster, new[sdk], start)
         facts["version"] = version(sdk)
     elif "replica" in cluster.scope:
-        kind = "replica_fault"
+        kind = Kind.REPLICA_FAULT
     return finding(tables, cluster, kind, start, facts)
