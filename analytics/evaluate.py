@@ -16,7 +16,7 @@ from analytics.incidents import incident as detected
 from analytics.incidents.kinds import Kind
 from analytics.jobs.incidents import find
 from analytics.jobs.report import Order
-from analytics.records import NoRecords
+from analytics.record_errors import NoRecords
 from analytics.session import session
 
 # Tolerance between a finding and an incident: windows are minutes long, and a backlog takes time to clear.

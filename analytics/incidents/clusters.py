@@ -5,11 +5,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from analytics.incidents.candidates import Cluster, narrowed
 from analytics.incidents.exposure import Exposure
 from analytics.incidents.finding import Finding
 from analytics.incidents.kinds import Kind
 from analytics.incidents.onsets import daily_course, latency_bend, share_bend
-from analytics.incidents.scan import Cluster, Limits, narrowed, scan
+from analytics.incidents.scan import scan
+from analytics.incidents.spans import Limits
 from analytics.incidents.statistics import Array
 from analytics.incidents.tables import COARSE, DIMENSIONS, SEPARATOR, STEP, Tables
 from analytics.transforms.operations import SEND

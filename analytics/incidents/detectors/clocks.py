@@ -7,7 +7,7 @@ from analytics.incidents.clusters import clusters, finding
 from analytics.incidents.exposure import Exposure
 from analytics.incidents.finding import Finding
 from analytics.incidents.kinds import Kind
-from analytics.incidents.scan import Limits
+from analytics.incidents.spans import Limits
 from analytics.incidents.tables import DELAY_STEPS, Tables
 
 _LIMITS = Limits(factor=4.0, events=5, share=0.3, ratio=4.0, likelihood=15.0, floor=0.01)

@@ -7,7 +7,8 @@ from analytics.incidents.clusters import finding
 from analytics.incidents.exposure import Exposure
 from analytics.incidents.finding import Finding
 from analytics.incidents.kinds import Kind
-from analytics.incidents.scan import Limits, scan
+from analytics.incidents.scan import scan
+from analytics.incidents.spans import Limits
 from analytics.incidents.tables import Tables
 
 # Unintended ends, and planned ones.

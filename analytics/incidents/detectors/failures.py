@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from analytics.incidents.candidates import Cluster
 from analytics.incidents.clusters import (
     clusters,
     exposure,
@@ -14,7 +15,7 @@ from analytics.incidents.clusters import (
 )
 from analytics.incidents.finding import Finding
 from analytics.incidents.kinds import Kind
-from analytics.incidents.scan import Cluster, Limits
+from analytics.incidents.spans import Limits
 from analytics.incidents.tables import Tables
 from analytics.transforms.operations import SEND
 from analytics.transforms.responses import MEANINGS

@@ -2,10 +2,11 @@
 
 import numpy as np
 
+from analytics.incidents.candidates import Cluster
 from analytics.incidents.clusters import clusters, exposure, finding
 from analytics.incidents.finding import Finding
 from analytics.incidents.kinds import Kind
-from analytics.incidents.scan import Cluster, Limits
+from analytics.incidents.spans import Limits
 from analytics.incidents.tables import STEP, Tables
 
 _REDELIVERED = Limits(factor=3.0, events=24, share=0.12, ratio=4.0, likelihood=40.0, floor=0.015, sharpness=1.5)

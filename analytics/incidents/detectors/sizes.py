@@ -1,9 +1,10 @@
 """Messages whose bodies are suddenly far larger than those of their topic before."""
 
+from analytics.incidents.candidates import Cluster
 from analytics.incidents.clusters import clusters, exposure, finding, rows_of, size_onset
 from analytics.incidents.finding import Finding
 from analytics.incidents.kinds import Kind
-from analytics.incidents.scan import Cluster, Limits
+from analytics.incidents.spans import Limits
 from analytics.incidents.tables import Tables
 
 _LIMITS = Limits(factor=4.0, events=12, share=0.1, ratio=4.0, likelihood=40.0, floor=0.01, sharpness=1.5)

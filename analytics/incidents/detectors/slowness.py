@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
+from analytics.incidents.candidates import Cluster
 from analytics.incidents.clusters import (
     clusters,
     exposure,
@@ -19,7 +20,7 @@ from analytics.incidents.daily import Course
 from analytics.incidents.exposure import Exposure
 from analytics.incidents.finding import Finding
 from analytics.incidents.kinds import Kind
-from analytics.incidents.scan import Cluster, Limits
+from analytics.incidents.spans import Limits
 from analytics.incidents.tables import STEP, Tables
 
 _LIMITS = Limits(factor=4.0, events=12, share=0.04, ratio=3.0, likelihood=25.0, floor=1e-2)
