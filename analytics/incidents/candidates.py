@@ -30,7 +30,7 @@ class Cluster:
     expected: float
     likelihood: float
     events: pd.DataFrame
-    # The first period that may tell how the span began: a tenth of the records before it, or its length.
+    # The first period from which the onset is estimated: a tenth of the records before it, or its length.
     before: int
     # Bad events and requests of every period, without the events of other clusters.
     bad_series: Array
@@ -181,8 +181,8 @@ class Candidates:
         return np.asarray(self.rest["t"].to_numpy() - self.exposure.first)
 
     def _exceeds_others(self, asked: Array) -> Array:
-        """Return which of the candidates asked for exceed another value in their own span: trouble of all is none of
-        each.
+        """Return which of the candidates asked for exceed another value in their own span: if all values fail,
+        none of them is the cause.
         """
         counts, amount = self.exposure.counts[self.name], self.rest["n"].to_numpy(float)
         result = np.zeros(self.rows.size, dtype=bool)
@@ -198,8 +198,8 @@ class Candidates:
 
 
 def multiples(share: float, bad: Array, total: Array) -> Array:
-    """Return the bad events of each value as a multiple of those that this share of its requests would be; NaN for
-    values with too few requests to tell.
+    """Return the ratio of each value's bad events to this share of its requests; NaN for values with too few
+    requests.
     """
     expected = share * total
     return np.where(expected >= _TELLING, bad / np.maximum(expected, 1e-9), np.nan)

@@ -148,11 +148,11 @@ def rollout_start(tables: Tables, cluster: Cluster, appeared: float, start: int)
 def slow_onset(tables: Tables, cluster: Cluster, others: Sequence[Cluster] = ()) -> tuple[int, bool]:
     """Return the period in which sends began to slow down, and whether gradually, by the mean logarithm of latency.
 
-    others: clusters of brokers and replicas, whose time tells nothing about this one.
+    others: clusters of brokers and replicas, whose spans are left out of the usual level.
     """
     scope = cluster.scope
     if "grp" in scope:
-        # A group does not send: its topic does.
+        # Groups do not send; the sends of the topic have the latency.
         scope = {"topic": narrowed(cluster, ["topic"]).get("topic", "")}
     rows = rows_of(tables, scope)
     places = rows["t"].to_numpy() - tables.first

@@ -145,5 +145,5 @@ def _widened(narrow: Cluster, topic: Cluster | None, limits: Limits) -> Cluster:
 _ELSEWHERE = 0.25
 
 
-# Of equally likely scopes, the one that an operator would name.
+# Factors that choose, among equally likely scopes, the one that an operator would name.
 _PREFERENCE = {"broker": 1.01, "replica": 1.01, "topic": 1.008, "grp": 1.006, "topic+broker": 1.004, "client": 1.002}

@@ -32,8 +32,8 @@ NEW = 12
 def worst_spans(
     bad: Array, total: Array, common: float | Array, limits: Limits, new: Array
 ) -> tuple[Array, Array, Array]:
-    """Return start and end of each row's worst span, and the usual share outside of it. new: rows whose own share says
-    nothing about the usual one.
+    """Return start and end of each row's worst span, and the usual share outside of it. new: rows whose usual share is
+    that of all others, because they have none of their own.
     """
     mean = (bad.sum(axis=1) + _PRIOR * common) / (total.sum(axis=1) + _PRIOR)
     start, end, usual = _converged(bad, total, common, np.where(new, common, mean), limits)
@@ -112,7 +112,7 @@ def _converged(
 
 
 def _sharpened(bad: Array, total: Array, usual: Array, start: Array, end: Array) -> tuple[Array, Array]:
-    """Return the spans, or the denser ones inside of them that are likelier: two incidents of a day are not one."""
+    """Return the spans, or the denser ones inside of them that are likelier: two incidents of a day stay two."""
     span = np.arange(bad.shape[1])
 
     def evaluated(first: Array, last: Array) -> tuple[Array, Array]:
@@ -133,13 +133,13 @@ def _sharpened(bad: Array, total: Array, usual: Array, start: Array, end: Array)
 _DENSER = 1.05
 # Share of the events, and of the time, of an edge that does not belong to a span.
 _EDGE, _EDGE_TIME = 0.05, 0.15
-# Of fewer events none is stray.
+# Number of events from which single ones may be stray.
 _EDGE_EVENTS = 40
 
 
 def _trimmed(bad: Array, start: int, end: int) -> tuple[int, int]:
-    """Return a span without edges of few events before or after a long pause: at night few requests tell little, so
-    that a stray event hours before would belong to it.
+    """Return a span without edges of few events before or after a long pause: at night there are few requests, so that
+    a stray event hours before would belong to the span.
     """
     while end - start >= 8 and bad[start:end].sum() >= _EDGE_EVENTS:
         places = start + np.flatnonzero(bad[start:end])

@@ -34,7 +34,7 @@ def by_zone(tables: Tables, findings: Sequence[Finding]) -> list[Finding]:
         if len({each.about.get("network") for each in same}) < 2:
             found.append(first)
             continue
-        # What fails is slow too.
+        # Findings of other kinds at that time are those of the zone too: failing requests are also slow.
         rest = [each for each in rest if each not in together]
         found += [_joined(same), *(_joined([each]) for each in together if each not in same)]
     return found

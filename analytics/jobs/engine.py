@@ -23,7 +23,7 @@ from proxy.observability.records.schema import Kind
 _log = logging.getLogger("gantry.analytics")
 Sessions = Callable[[], AbstractContextManager[SparkSession]]
 _TABLES = ("requests", "connections", "members")
-# Views for users, besides the records themselves (whose column `group` is `grp`).
+# Views for users, in addition to the records themselves (whose column `group` is `grp`).
 _VIEWS = {
     "hourly": "SELECT date_trunc('hour', time) AS hour, protocol, operation, tenant, topic, grp,"
     " SUM(requests) AS requests,"

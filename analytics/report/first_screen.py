@@ -1,4 +1,4 @@
-"""The first screen of the page: whether the service is healthy, what happened, and what to do."""
+"""The first screen of the page: the health of the service, the incidents, and advice."""
 
 from collections.abc import Sequence
 from datetime import datetime

@@ -55,8 +55,8 @@ def rollup(
     """Sum traffic by time and the columns `by`: [time], *by, the SUMS, attempt, and `latency`, a histogram in µs.
 
     traffic: request records, or a roll-up that has the columns `by` (and shorter periods). latency=False leaves the
-    histogram out, which halves the work. clients=True adds `clients`, a sketch of the client ids, besides the
-    histogram. Raises ValueError for a missing column.
+    histogram out, which halves the work. clients=True adds `clients`, a sketch of the client ids, in addition to
+    the histogram. Raises ValueError for a missing column.
     """
     require(traffic, *by, *(("latency",) if latency and is_rollup(traffic) else ()))
     columns = [*named(every), *by]

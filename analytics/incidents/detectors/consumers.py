@@ -21,7 +21,7 @@ _HOUR = 3600 // STEP
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """What a group takes of a topic, by period, with what is expected. sampled: rows that stand for a message."""
+    """Messages that a group takes of a topic, by period, and expected ones. sampled: rows that stand for a message."""
 
     about: dict[str, str]
     expected: Array
@@ -121,8 +121,8 @@ _AGAIN = 0.9
 def _times(expected: Array, taken: Array) -> int:
     """Return how many times a group took each message, if it did so for the whole span; else 0.
 
-    A group that consumes old messages again takes as many as it can, whatever is due; one whose members take the same
-    messages takes a whole multiple of what is due at any time.
+    A group that consumes old messages again takes as many as it can, not a multiple of the due ones; one whose members
+    take the same messages takes a whole multiple of the due ones at any time.
     """
     if expected.size < 2 * _BLOCK:
         return 0
@@ -174,7 +174,7 @@ def _first(taken: Array) -> int:
 def _surplus(expected: Array, taken: Array) -> tuple[Array, Array]:
     """Return messages taken beyond all due so far, and the backlog, of every row.
 
-    A group that takes what is due, and not more, has no backlog: the difference is the error of its usual share.
+    A group that takes the due messages, and not more, has no backlog: the difference is the error of its usual share.
     """
     surplus, backlog = np.zeros(taken.shape), np.zeros(taken.shape)
     ratio = smoothed(taken, _HOUR) / np.maximum(smoothed(expected, _HOUR), 1e-9)

@@ -55,7 +55,7 @@ def failures(tables: Tables) -> list[Finding]:
 
 def _finding(tables: Tables, cluster: Cluster, kind: Kind | None, new: Mapping[str, float]) -> Finding:
     code = int(cluster.events.groupby("response")["n"].sum().idxmax())
-    # A response that says what is wrong begins with its first one, but a server is more and more busy.
+    # A response with its own kind has its onset at the first one; only busy servers (SYSTEM_BUSY) may grow.
     start, growth = (cluster.start, False) if kind and code != _SYSTEM_BUSY else onset(tables, cluster)
     if growth:
         kind = None

@@ -1,7 +1,7 @@
 """Queues that a group no longer takes or commits, and clients that stop while the others of their group work.
 
-Expectations come from the same time, so that hours and days do not matter: what a queue's group takes follows what was
-sent to the queue, what it commits follows what it took, and a client follows the other clients of its group.
+Expectations come from the same time, so that hours and days do not matter: deliveries of a queue follow the sends to
+it, its commits follow its deliveries, and a client follows the other clients of its group.
 """
 
 from collections.abc import Mapping
@@ -66,7 +66,7 @@ def _is_plain(stop: Finding, missing: float) -> bool:
 
 
 def _missing(tables: Tables, stop: Finding) -> float:
-    """Return how sure it is that the group took less than what was due while the client was silent; 0 if it did not."""
+    """Return how sure it is that the group took fewer than the due messages meanwhile; 0 if it did not."""
     flows = tables.flows[tables.flows["topic"] == stop.about["topic"]]
     during = (flows["t"] >= stop.start / STEP) & (flows["t"] < stop.end / STEP)
     own = (flows["op"] == RECEIVE) & (flows["grp"] == stop.about["group"])
@@ -135,13 +135,13 @@ def _stops(
             seen, usual = (float(each[span.start : span.end].sum()) for each in (series, expected))
             score = likelihood(seen * certain, usual * certain)
             still = begins + span.end >= counts.shape[1] - 1
-            # Only one span of each subject lasts to the end: chance makes fewer of these.
+            # Only one span of each subject lasts to the end, so that fewer of these are due to chance.
             enough = min(least, _SURE) if still and not seen else least
             if seen > _SHARE * usual or (usual - seen) * certain < enough or score < enough:
                 continue
             if Course(series, expected, COARSE * STEP, _TELLING).rests(span.start, span.end):
                 continue
-            # It stopped between its last event and the first that is missing.
+            # The subject stopped between its last event and the first missing one.
             last = int(np.flatnonzero(series[: span.start]).max(initial=-1)) + 1
             edges = ((last + span.start) // 2, span.end)
             start, end = ((first + begins + edge) * COARSE * STEP for edge in edges)
@@ -149,7 +149,8 @@ def _stops(
     return found
 
 
-# Periods of an hour; the least number of longer blocks that tell the dispersion: a stop is a part of few.
+# Periods of an hour; the least number of longer blocks from which the dispersion is estimated, so that a stop is in
+# few of them.
 _HOUR, _FEW = 3600 // (COARSE * STEP), 8
 # Least messages or commits of an hour with a share.
 _TELLING = 4.0
@@ -191,7 +192,8 @@ def _top_share(counts: Array) -> float:
     return float(np.median(sums[:, busy].max(axis=0) / sums[:, busy].sum(axis=0))) if busy.any() else 0.0
 
 
-# Least ratio of a skew to the usual share of the top queue; messages for each queue of an hour that tells this share.
+# Least ratio of a skew to the usual share of the top queue; least messages for each queue of an hour that
+# counts for this share.
 _BEYOND_TOP, _FOR_EACH = 1.5, 4.0
 
 

@@ -71,7 +71,7 @@ def _silent(tables: Tables, name: str, names: list[str], counts: Array, weights:
     found = []
     for place, value in enumerate(names):
         series, low = counts[place], lows[place].copy()
-        # Before its first request it did not exist.
+        # Before its first request the subject did not exist.
         low[: first[place]] = 0.0
         spans = intervals(gains(series, low, _LESS), _SURE * 0.6)
         for start, end in _joined(run for span in spans for run in _runs(series, low, span)):
@@ -113,7 +113,7 @@ def _runs(series: Array, low: Array, span: Interval) -> list[tuple[int, int]]:
 
 
 def _joined(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return runs without pauses of less than an hour: what crashes again was not well before."""
+    """Return runs without pauses of less than an hour: a subject that is silent again soon had not recovered."""
     joined: list[tuple[int, int]] = []
     for start, end in sorted(runs):
         if joined and start - joined[-1][1] < _HOUR:

@@ -85,8 +85,8 @@ def _is_topic_of(topic: Finding, tenant: Finding) -> bool:
     return KINDS[topic.kind].gain and same and common >= 0.5 * min(topic.end - topic.start, tenant.end - tenant.start)
 
 
-# Share of a tenant's surplus beyond which one topic is the cause, and topics that gain together whatever their shares:
-# one of a tenant's topics often has most of its messages.
+# Share of a tenant's surplus beyond which one topic is the cause, and the number of topics that gain together, of any
+# shares: one of a tenant's topics often has most of its messages.
 _MOST_OF_TENANT, _TOGETHER = 0.7, 3
 
 
@@ -140,7 +140,7 @@ def _covers(wide: Finding, narrow: Finding) -> bool:
 
 
 def _is_mostly(wide: Finding, surge: Finding) -> bool:
-    """Return whether a long surge is a short one and a little more: an upload is none that lasts all night."""
+    """Return whether a long surge is a short one and a little more: the surge of an upload does not last all night."""
     return wide.kind == surge.kind and _covers(wide, surge) and surge.affected >= _MOSTLY * wide.affected
 
 
@@ -159,7 +159,7 @@ def _from_others(counts: Array) -> Usual:
     """Return a range for records of less than two days: each subject's level in the hours around, at that of most."""
     level = smoothed(counts, _HOUR // 2)
     own = np.median(level, axis=1)[:, None]
-    # Of those that send steadily, half tell how busy a time is; one tenant's surge does not move it.
+    # The course is the median of the subjects that send steadily, so that one tenant's surge does not move it.
     steady = own[:, 0] >= _STEADY
     course = np.median(level[steady] / own[steady], axis=0) if steady.sum() >= _MANY else np.ones(counts.shape[1])
     width = min(_WINDOW, counts.shape[1])
@@ -169,7 +169,8 @@ def _from_others(counts: Array) -> Usual:
     return Usual(np.minimum(around, expected) * 0.7, expected, np.maximum(around, expected) * 1.3)
 
 
-# Hours around a time whose median is usual; least requests of a period, and number, of subjects that tell a course.
+# Hours around a time whose median is usual; for the course, least requests of a period and
+# least number of subjects.
 _WINDOW = 8 * _HOUR
 _STEADY, _MANY = 2.0, 5
 
@@ -184,7 +185,7 @@ def _surges(
         short = span.end - span.start < _GROWTH_HOURS * _HOUR
         if short and seen >= _TIMES * usual and seen - usual >= _LEAST_MORE:
             score = likelihood(seen * sampled, usual * sampled)
-            # Near a nightly batch the usual range is wide: the surge began when it exceeded what is typical.
+            # Near a nightly batch the usual range is wide: the surge began when it exceeded the typical count.
             start = span.start
             while start > 0 and counts[start - 1] > 3.0 * typical[start - 1] + 2.0:
                 start -= 1

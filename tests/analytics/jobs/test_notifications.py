@@ -118,7 +118,7 @@ def test_mail_says_what_happened_and_what_to_do(tmp_path: Path) -> None:
     assert "Subject: Gantry: 1 incident, 1 going on" in lines
     assert "CRITICAL silence, since 1970-01-01 01:00 UTC, it goes on" in lines
     assert "What to do: Look." in lines
-    # Nobody listens any more.
+    # The port is closed now.
     assert not announce([OPEN], Channels(mail=Mail(address, "gantry@example.org", "ops@example.org")))
 
 

@@ -98,7 +98,7 @@ def test_damaged_file_is_read_again_when_it_is_repaired(spark: SparkSession, pla
     assert ([each.path.rsplit("/", 1)[1] for each in first.skipped], first.hours) == ([path.name], 1)
     again = roll(spark, str(root), str(out))
     assert (again.skipped, again.hours) == (first.skipped, 0)
-    # Of the same size.
+    # A file of the same size.
     path.write_bytes(contents)
     os.utime(path, (0, path.stat().st_mtime + 1))
     assert roll(spark, str(root), str(out)) == Rolled(hours=1, days=1, kept=7)

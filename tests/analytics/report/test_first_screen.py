@@ -94,7 +94,7 @@ def test_verdict_says_whether_something_goes_on_and_shows_it_first() -> None:
     assert [card["kind"] for card in verdict["first"]] == ["Silence", "Consumer stopped"]
     assert verdict["first"][0]["span"] == "since Fri 23 Oct 03:00"
     assert [card["impact"] for card in verdict["first"]] == ["9 requests missing", "9 messages"]
-    # The place in the embedded data, whatever the order of the cards.
+    # The place in the embedded data, in any order of the cards.
     assert [card["place"] for card in verdict["first"]] == [1, 0]
 
 
