@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from analytics.incidents.incident import Incident
     from analytics.jobs.report import Order
-    from analytics.records import Skipped
+    from analytics.record_errors import Skipped
 
 # Packages of the extra `analytics`; any other missing module is a defect.
 _EXTRA = {"jinja2", "markupsafe", "matplotlib", "numpy", "pandas", "py4j", "pyarrow", "pydantic", "pyspark"}
@@ -55,7 +55,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _explained(error: Exception) -> str:
     """Return an error of the records or of Spark as a sentence. Raises any other error, which is a defect."""
-    from analytics.records import NoRecords, cause
+    from analytics.record_errors import NoRecords, cause
 
     if isinstance(error, NoRecords):
         _report_skipped(error.skipped)
@@ -197,7 +197,7 @@ def _check_directory(options: argparse.Namespace) -> None:
     if records is None or "://" in records or any(key.endswith("fs.defaultFS") for key, _ in options.option):
         return
     if not Path(records).exists():
-        from analytics.records import no_directory
+        from analytics.record_errors import no_directory
 
         raise no_directory(records)
 

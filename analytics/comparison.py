@@ -1,7 +1,7 @@
-"""Comparison of two periods, or of two versions, replicas or tenants in the same time: what changed, and how surely.
+"""Comparison of two periods, or of two versions, replicas or tenants in the same time: changes and their confidence.
 
-Made from the compact tables. A change is judged in hours: their variation, not that of single requests, says what is
-chance.
+Made from the compact tables. The measure of chance is the variation of the hours, not that of single
+requests.
 """
 
 import math
@@ -172,7 +172,7 @@ def _latency(subject: str, first: tuple[Array, Array], second: tuple[Array, Arra
     for logs, sends in (first, second):
         mean = logs.sum() / sends.sum()
         busy = sends > 0
-        # A single request varies by about half its logarithm; hours by what they show.
+        # A single request varies by about half its logarithm; the variation of the hours is measured.
         within = 0.25 / sends.sum()
         between = float((sends[busy] ** 2 * (logs[busy] / sends[busy] - mean) ** 2).sum()) / sends.sum() ** 2
         means.append(mean)

@@ -13,9 +13,10 @@ from pyspark.sql import SparkSession
 from analytics import generator
 from analytics.generator.truth import Incident, Truth
 from analytics.incidents import incident as detected
+from analytics.incidents.kinds import Kind
 from analytics.jobs.incidents import find
 from analytics.jobs.report import Order
-from analytics.records import NoRecords
+from analytics.record_errors import NoRecords
 from analytics.session import session
 
 # Tolerance between a finding and an incident: windows are minutes long, and a backlog takes time to clear.
@@ -69,15 +70,15 @@ _ABOUT = {
     "replica": "replica",
 }
 _KINDS = {
-    "error_burst": {"error_burst", "broker_fault", "throttling", "error_growth"},
-    "latency_spike": {"latency_spike", "latency_growth"},
-    "dlq_storm": {"dead_letters"},
-    "consumer_stall": {"consumer_stopped", "consumer_lagging"},
-    "noisy_neighbour": {"traffic_surge"},
-    "traffic_drop": {"traffic_drop", "silence"},
-    "redelivery_storm": {"redelivery_storm"},
-    "hot_key": {"hot_key", "queue_skew"},
-    "connection_storm": {"connection_storm"},
+    "error_burst": {Kind.ERROR_BURST, Kind.BROKER_FAULT, Kind.THROTTLING, Kind.ERROR_GROWTH},
+    "latency_spike": {Kind.LATENCY_SPIKE, Kind.LATENCY_GROWTH},
+    "dlq_storm": {Kind.DEAD_LETTERS},
+    "consumer_stall": {Kind.CONSUMER_STOPPED, Kind.CONSUMER_LAGGING},
+    "noisy_neighbour": {Kind.TRAFFIC_SURGE},
+    "traffic_drop": {Kind.TRAFFIC_DROP, Kind.SILENCE},
+    "redelivery_storm": {Kind.REDELIVERY_STORM},
+    "hot_key": {Kind.HOT_KEY, Kind.QUEUE_SKEW},
+    "connection_storm": {Kind.CONNECTION_STORM},
 }
 
 

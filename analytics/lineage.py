@@ -1,4 +1,4 @@
-"""Lineage: who sends to which topic, which groups take from it, at which rates, and how that changed.
+"""Lineage: the producers and groups of each topic, their rates, and how these changed.
 
 Made from the compact tables of `incidents/tables.py`: rates are messages per hour over the span of the records.
 """

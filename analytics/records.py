@@ -9,9 +9,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from pathlib import PurePosixPath
-from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -19,34 +16,15 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructType
 
+from analytics.hadoop_paths import exists, length, normalized
 from analytics.local_counts import FileCounts, local_counts
+from analytics.record_errors import NoRecords, Skipped, no_directory, sentence
 from analytics.schema import struct, table
 
 # Retention may remove a file while it is read.
 _OPTIONS = {"ignoreCorruptFiles": "true", "ignoreMissingFiles": "true"}
 # Spark takes a network's failure for damage, too: a file that was read whole before is not left out for it.
 _STRICT = {**_OPTIONS, "ignoreCorruptFiles": "false"}
-
-
-class NoRecords(Exception):
-    """Raised if there is nothing to read; the text names the missing place. skipped: files that were not read."""
-
-    def __init__(self, sentence: str, skipped: "Sequence[Skipped]" = ()) -> None:
-        super().__init__(sentence)
-        self.skipped = tuple(skipped)
-
-
-def no_directory(root: str) -> NoRecords:
-    """Return the error for a place of records that does not exist."""
-    return NoRecords(f"there is no directory {root}: it should hold requests/, connections/ and members/")
-
-
-@dataclass(frozen=True, slots=True)
-class Skipped:
-    """A skipped file, with the reason."""
-
-    path: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,34 +74,22 @@ def read(
     if not exists(spark, root):
         raise no_directory(root)
     base = f"{root.rstrip('/')}/{name}"
-    if not exists(spark, base):
-        return Records(spark.createDataFrame([], schema))
-    folders = [base] if partitions is None else [f"{base}/{each}" for each in partitions]
-    folders = folders if partitions is None else [folder for folder in folders if exists(spark, folder)]
+    folders = _folders(spark, base, partitions)
     if not folders:
         return Records(spark.createDataFrame([], schema))
     listed = _load(spark, base, schema, folders)
-    everything = [_normalized(path) for path in listed.inputFiles()]
+    everything = [normalized(path) for path in listed.inputFiles()]
     paths = {path for path in everything if overlaps_span(path, since, until)}
     if not paths:
         return Records(listed.limit(0))
     chosen = listed if len(paths) == len(everything) else _load(spark, base, schema, sorted(paths))
-    # Only Spark decodes every column as the jobs do.
-    answers = {} if thorough else local_counts((path, partition_begin(path)) for path in sorted(paths))
-    rest = sorted(paths - answers.keys())
-    if rest:
-        answers |= _row_counts(_load(spark, base, schema, rest) if answers else chosen, thorough)
+    answers = _answers(spark, base, schema, paths, chosen, thorough)
     skipped = tuple(
         Skipped(path, reason)
         for path in sorted(paths - answers.keys())
         if (reason := _reason(spark, path, schema)) is not None
     )
-    strays = tuple(
-        Skipped(path, f"{counts.strays:,} of its {counts.rows:,} rows lie in another hour than its directory's")
-        for path, counts in sorted(answers.items())
-        if counts.strays
-    )
-    versions = sum((counts.versions for counts in answers.values()), Counter())
+    strays = _strays(answers)
     good = sorted(paths - {each.path for each in skipped})
     if not good:
         frame = listed.limit(0)
@@ -134,7 +100,35 @@ def read(
         frame = _load(spark, base, schema, good) if skipped else chosen
     if strays or thorough:
         frame = frame.where(~_is_stray())
+    versions = sum((counts.versions for counts in answers.values()), Counter())
     return Records(frame.where(within), len(good), versions.total(), skipped, dict(versions), strays)
+
+
+def _folders(spark: SparkSession, base: str, partitions: Sequence[str] | None) -> list[str]:
+    """Return the directories of a table, or of these partitions of it, that exist."""
+    folders = [base] if partitions is None else [f"{base}/{each}" for each in partitions]
+    return [folder for folder in folders if exists(spark, folder)] if exists(spark, base) else []
+
+
+def _answers(
+    spark: SparkSession, base: str, schema: StructType, paths: set[str], chosen: DataFrame, thorough: bool
+) -> dict[str, FileCounts]:
+    """Return the counts of every readable file. chosen: the frame of all paths."""
+    # Only Spark decodes every column as the jobs do.
+    answers = {} if thorough else local_counts((path, partition_begin(path)) for path in sorted(paths))
+    rest = sorted(paths - answers.keys())
+    if rest:
+        answers |= _row_counts(_load(spark, base, schema, rest) if answers else chosen, thorough)
+    return answers
+
+
+def _strays(answers: Mapping[str, FileCounts]) -> tuple[Skipped, ...]:
+    """Return the files with rows that are left out."""
+    return tuple(
+        Skipped(path, f"{counts.strays:,} of its {counts.rows:,} rows lie in another hour than its directory's")
+        for path, counts in sorted(answers.items())
+        if counts.strays
+    )
 
 
 def stream(
@@ -149,24 +143,6 @@ def stream(
         raise NoRecords(f"there is no directory {base} yet: let the proxy write there first, or create it")
     reader = spark.readStream.schema(struct(table(name), partitions=True)).options(**_OPTIONS)
     return reader.options(**dict(options or {})).parquet(base)
-
-
-def exists(spark: SparkSession, path: str) -> bool:
-    """Return whether a file or directory exists, on the file system that its URI names."""
-    place = _place(spark, path)
-    return bool(place.getFileSystem(spark._jsc.hadoopConfiguration()).exists(place))
-
-
-def _length(spark: SparkSession, path: str) -> int:
-    place = _place(spark, path)
-    return int(place.getFileSystem(spark._jsc.hadoopConfiguration()).getFileStatus(place).getLen())
-
-
-def _place(spark: SparkSession, path: str) -> Any:
-    """Return Hadoop's Path. Only java.net.URI decodes the escapes of a URI that Spark made."""
-    jvm = spark._jvm
-    assert jvm is not None
-    return jvm.org.apache.hadoop.fs.Path(jvm.java.net.URI(path) if "://" in path else path)
 
 
 def _load(
@@ -201,12 +177,6 @@ def partition_begin(path: str) -> datetime | None:
     return None if match is None else datetime.fromisoformat(f"{match[1]}T{match[2]}:00+00:00")
 
 
-def _normalized(path: str) -> str:
-    """Return a file's URI in one form: Spark writes both file:/x and file:///x."""
-    parts = urlsplit(path)
-    return f"{parts.scheme}://{parts.netloc}{parts.path}"
-
-
 def _aware(time: datetime) -> datetime:
     if time.tzinfo is None:
         raise ValueError(f"{time.isoformat()} names no time zone: add one, such as {time.isoformat()}+00:00")
@@ -236,14 +206,14 @@ def _row_counts(frame: DataFrame, thorough: bool) -> dict[str, FileCounts]:
     )
     answers: dict[str, FileCounts] = {}
     for row in rows:
-        counts = answers.setdefault(_normalized(row.path), FileCounts())
+        counts = answers.setdefault(normalized(row.path), FileCounts())
         counts.versions[row.schema or 0] += row.rows - row.strays
         counts.strays += row.strays
     if not thorough:
         return answers
     # Without columns Spark counts rows from the footers.
     footers = frame.select(path).groupBy("path").count().collect()
-    whole = {_normalized(row.path): row["count"] for row in footers}
+    whole = {normalized(row.path): row["count"] for row in footers}
     return {path: counts for path, counts in answers.items() if counts.rows == whole.get(path)}
 
 
@@ -254,46 +224,6 @@ def _reason(spark: SparkSession, path: str, schema: StructType) -> str | None:
     try:
         reader.parquet(path).agg(f.bit_xor(f.xxhash64(*columns))).collect()
     except (Py4JError, PySparkException) as error:
-        return _sentence(error)
+        return sentence(error)
     # Spark skips empty files.
-    return "it is empty" if _length(spark, path) == 0 else None
-
-
-_KNOWN = {
-    "is not a Parquet file": "it is no Parquet file, or only the beginning of one",
-    "is too small": "it is no Parquet file, or only the beginning of one",
-    "FileNotFoundException": "it has gone meanwhile",
-    "PATH_NOT_FOUND": "it has gone meanwhile",
-    "CRC": "a page's checksum is wrong",
-    "corrupt": "its contents are damaged",
-    "SchemaColumnConvert": "a column has another type than the schema",
-    "PARQUET_COLUMN_DATA_TYPE_MISMATCH": "a column has another type than the schema",
-    "Permission denied": "it may not be read: permission denied",
-}
-# Spark's names of a fault that carries its own text further inside.
-_WRAPPERS = ("An error occurred while calling", "FAILED_READ_FILE", "Job aborted", "Traceback", "JVM stacktrace")
-
-
-def _sentence(error: Exception) -> str:
-    text = str(error)
-    for sign, sentence in _KNOWN.items():
-        if sign in text:
-            return sentence
-    return f"it cannot be decoded: {cause(error)}"
-
-
-def cause(error: BaseException) -> str:
-    """Return the innermost cause of an error of Spark or its JVM as one line, without a stack trace."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    causes = [line.partition("Caused by: ")[2] for line in lines if line.startswith("Caused by: ")]
-    meant = [line for line in lines if line and not line.startswith(("at ", *_WRAPPERS)) and "SQLSTATE" not in line]
-    text = (causes or meant or [type(error).__name__])[-1 if causes else 0]
-    # "org.example.SomeException: text" is the text.
-    named = re.fullmatch(r"(?:[\w$]+\.)+[\w$]+(?:Exception|Error): (.+)", text)
-    return named[1] if named else text
-
-
-def short(path: str) -> str:
-    """Return the end of a path, from the table name on, for messages."""
-    parts = PurePosixPath(unquote(urlsplit(path).path)).parts
-    return "/".join(parts[-4:])
+    return "it is empty" if length(spark, path) == 0 else None

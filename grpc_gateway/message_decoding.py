@@ -67,7 +67,7 @@ _PRIORITY: Final = _integer(_SYSTEM, "priority")
 _SECONDS: Final = _integer(Timestamp.DESCRIPTOR, "seconds")
 _NANOS: Final = _integer(Timestamp.DESCRIPTOR, "nanos")
 _MD5_DIGITS: Final = 32
-# What precedes the digits of a digest.
+# The bytes before the digits of a digest.
 _DIGEST_START: Final = SystemProperties(
     body_digest=Digest(type=DigestType.MD5, checksum="0" * _MD5_DIGITS)
 ).SerializeToString()[:-_MD5_DIGITS]

@@ -36,7 +36,7 @@ _DELIVERY_TIMESTAMP: Final = tag(_SYSTEM, "delivery_timestamp")
 _QUEUE_ID: Final = tag(_SYSTEM, "queue_id", VARINT)
 _MESSAGE_GROUP: Final = tag(_SYSTEM, "message_group")
 _TRACE_CONTEXT: Final = tag(_SYSTEM, "trace_context")
-# Of the entries of a map, and of a timestamp.
+# Tags of the fields of a map entry, and of a timestamp.
 _KEY: Final = 1 << 3 | LENGTH_DELIMITED
 _VALUE: Final = 2 << 3 | LENGTH_DELIMITED
 _SECONDS: Final = 1 << 3 | VARINT

@@ -19,8 +19,8 @@ _log = logging.getLogger("gantry.grpc")
 
 _Request = TypeVar("_Request")
 _Response = TypeVar("_Response")
-# Rpcs that do not wait for back-pressure: they keep the client registered.
 _OK: Final = int(Code.OK)
+# Rpcs that do not wait for back-pressure: they keep the client registered.
 _NEVER_PAUSED: Final = frozenset({"Heartbeat", "NotifyClientTermination"})
 
 

@@ -27,7 +27,7 @@ class LengthDelimited:
 
     def __init__(self, number: int) -> None:
         self._tag = varint(number << 3 | _LENGTH_DELIMITED)
-        # What precedes short values, by their size.
+        # The bytes before short values, by their size.
         self._starts = [self._tag + size for size in _SMALL]
 
     def start(self, size: int) -> bytes:

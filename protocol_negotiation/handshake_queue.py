@@ -89,7 +89,7 @@ class HandshakeQueue:
     def _fill(self) -> None:
         """Start waiting handshakes while slots are free, one of each source in turn."""
         while self._running_count < self._limit:
-            # Few sources are skipped, because few can have their share at once.
+            # Only a few sources are skipped, because few can have their share at once.
             ready = next(((source,) for source in self._waiting if self._has_slot(source)), None)
             if ready is None:
                 return

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import cast
 
-# Of openssl/ssl.h.
+# Constants of openssl/ssl.h.
 _SESS_CACHE_MODE = 44
 _SET_TICKET_KEYS = 59
 _SET_GROUPS_LIST = 92
@@ -31,7 +31,7 @@ def _find_control() -> _Control | None:
         import _ssl
         import ctypes
 
-        # Of the library of the module, or of the program if the module is built in.
+        # The functions of the module's library, or of the program if the module is built in.
         library = ctypes.PyDLL(getattr(_ssl, "__file__", None))
         control, options = library.SSL_CTX_ctrl, library.SSL_CTX_get_options
         clear_errors = library.ERR_clear_error

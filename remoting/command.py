@@ -35,7 +35,7 @@ _HEADER_MEMORY: Final = 1024
 _HEADER_MEMORY_FACTOR: Final = 3
 _LANGUAGE_NAMES: Final = {language.value: language.name for language in LanguageCode}
 _LANGUAGE_CODES: Final = {language.name: language.value for language in LanguageCode}
-# Of own requests and responses.
+# Language of own requests and responses.
 _LANGUAGE: Final = LanguageCode.PYTHON.name
 # The binary header's code is a signed 16-bit number. Java truncates larger codes to their lower half; no other code has
 # these numbers.
@@ -128,7 +128,7 @@ class RemotingCommand:
         # Without escapes, all quotes are those of keys and values. Not `in`, which first takes the bytes for a number.
         if raw.find(b"\\") < 0:
             key = f'"{name}":'.encode()
-            # Of equal keys, the last counts.
+            # The last of equal keys counts.
             start = raw.rfind(key)
             if start < 0:
                 return None

@@ -111,7 +111,7 @@ class RemotingConnection(FlowControl):
         self._ready = 0
         # Bytes of frames that wait, and these with the unfinished frame, as `memory` counts them.
         self._backlog_bytes = self._held = 0
-        # Of a client's connection; a server's replies are all handled at once.
+        # Turns of a client's connection; a server's replies are all handled at once.
         self._turns = turns if peer is not None else None
         self.share: Share = _UNSHARED if turns is None or peer is None else turns.join(peer.address)
         # Frames that wait, and whether reads are paused until they are handled.

@@ -22,7 +22,7 @@ _MAPS_BY_TOPIC = frozenset({"subscriptiontable", "statustable"})
 Rename = Callable[[str], str]
 
 _REFERENCE = "$ref"
-# What an invalid UTF-8 sequence is decoded to; brokers may decode it to another character.
+# The character for an invalid UTF-8 sequence; brokers may decode it to another character.
 _REPLACEMENT = "\ufffd"
 # Maximum number of different keys in a client's request, which bounds the time that is spent on their hashes. Official
 # clients use less than 40.

@@ -5,10 +5,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from analytics.incidents.candidates import Cluster, narrowed
 from analytics.incidents.exposure import Exposure
 from analytics.incidents.finding import Finding
+from analytics.incidents.kinds import Kind
 from analytics.incidents.onsets import daily_course, latency_bend, share_bend
-from analytics.incidents.scan import Cluster, Limits, narrowed, scan
+from analytics.incidents.scan import scan
+from analytics.incidents.spans import Limits
 from analytics.incidents.statistics import Array
 from analytics.incidents.tables import COARSE, DIMENSIONS, SEPARATOR, STEP, Tables
 from analytics.transforms.operations import SEND
@@ -145,11 +148,11 @@ def rollout_start(tables: Tables, cluster: Cluster, appeared: float, start: int)
 def slow_onset(tables: Tables, cluster: Cluster, others: Sequence[Cluster] = ()) -> tuple[int, bool]:
     """Return the period in which sends began to slow down, and whether gradually, by the mean logarithm of latency.
 
-    others: clusters of brokers and replicas, whose time tells nothing about this one.
+    others: clusters of brokers and replicas, whose spans are left out of the usual level.
     """
     scope = cluster.scope
     if "grp" in scope:
-        # A group does not send: its topic does.
+        # Groups do not send; the sends of the topic have the latency.
         scope = {"topic": narrowed(cluster, ["topic"]).get("topic", "")}
     rows = rows_of(tables, scope)
     places = rows["t"].to_numpy() - tables.first
@@ -209,7 +212,9 @@ def goes_on(cluster: Cluster, periods: int) -> bool:
 _DUE, _PAUSE = 3.0, 0.25
 
 
-def finding(tables: Tables, cluster: Cluster, kind: str, start: int, facts: Mapping[str, str] | None = None) -> Finding:
+def finding(
+    tables: Tables, cluster: Cluster, kind: Kind, start: int, facts: Mapping[str, str] | None = None
+) -> Finding:
     """Return a cluster as a finding."""
     about = {_NAMES.get(name, name): value for name, value in narrowed(cluster, _COLUMNS).items()}
     if "sdk" in about:

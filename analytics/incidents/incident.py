@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from analytics.incidents.finding import Finding
+from analytics.incidents.kinds import Kind
 
 SEVERITIES = ("critical", "warning", "info")
 
@@ -17,7 +18,7 @@ class Incident:
     the attributes of findings. affected: requests or messages; clients: those concerned. muted: by the mute file.
     """
 
-    kind: str
+    kind: Kind
     severity: str
     start: float
     end: float

@@ -8,7 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analytics.records import Skipped, overlaps_span, partition_begin
+from analytics.record_errors import Skipped
+from analytics.records import overlaps_span, partition_begin
 
 
 @dataclass(slots=True)

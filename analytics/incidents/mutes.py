@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from analytics.incidents.finding import ATTRIBUTES
 from analytics.incidents.incident import Incident
-from analytics.incidents.wording import WORDS
+from analytics.incidents.kinds import KINDS
 
 
 class MutesError(Exception):
@@ -37,8 +37,8 @@ class Mute(BaseModel):
     @field_validator("kind")
     @classmethod
     def _known_kind(cls, value: str | None) -> str | None:
-        if value is not None and value not in WORDS:
-            raise ValueError(f"{value!r} is no kind of incident: {', '.join(sorted(WORDS))}")
+        if value is not None and value not in KINDS:
+            raise ValueError(f"{value!r} is no kind of incident: {', '.join(sorted(KINDS))}")
         return value
 
     @field_validator("about")

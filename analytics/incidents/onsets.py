@@ -1,7 +1,7 @@
-"""The onset of a gradual change: what grows over hours begins to do so long before it is plain.
+"""The onset of a gradual change: a growth over hours begins long before it is plain.
 
 Growths of several courses are fitted from every period on: in a straight line, accelerating, in a straight line up to a
-level that lasts, and exponential. The likelihoods of all fits together tell where the growth begins, so that no single
+level that lasts, and exponential. The likelihoods of all fits together give where the growth begins, so that no single
 course has to be the right one.
 """
 
@@ -59,7 +59,7 @@ def daily_course(sums: Array, weights: Array, first: int, hidden: slice) -> Arra
     the time of the day does not explain the values.
 
     sums, weights: of values and their number, by period, the first of which is number `first` since 1970. hidden:
-    periods that tell nothing about the usual course.
+    periods that are left out of the usual course.
     """
     numbers = (np.arange(sums.size) + first) // _POINT
     days, times = numbers // _POINTS, numbers % _POINTS

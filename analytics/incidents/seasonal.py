@@ -77,7 +77,7 @@ def _weekends(points: Array) -> Array:
 
 def weekend_offset(counts: Array, first: int, step: int) -> int | None:
     """Return the points by which weekends begin after midnight UTC, from the hour at which most series change their
-    level; None if they do not tell: records without a weekend's edge, or with users in many zones.
+    level; None if there is no such hour: records without a weekend's edge, or with users in many zones.
     """
     width = POINT // step
     lead = first % width

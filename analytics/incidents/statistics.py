@@ -77,7 +77,7 @@ _LOWER_MEAN = 0.44
 def dispersion(counts: Array, expected: Array, block: int) -> float:
     """Return the variance of counts as a multiple of a Poisson count's, at least 1, without the most deviating fifth of
     the blocks of so many periods: batches and unrelated arrivals deviate more than single messages. Blocks of a stop,
-    which may last for most of the records, tell nothing.
+    which may last for most of the records, are left out.
     """
     blocks = np.arange(counts.size) // block
     seen, usual = np.bincount(blocks, counts), np.bincount(blocks, expected)

@@ -186,7 +186,7 @@ FROM requests GROUP BY GROUPING SETS ({sets}))) WHERE value IS NOT NULL"""
 def _events() -> str:
     branch = "SELECT '{0}' AS event, t, " + _ALL + ", {1} AS amount, w * body AS bytes FROM {2} WHERE {3}"
     # Little above the usual bound of two hours: a version or a fault that slows a part of the sends for long does not
-    # make slow sends usual, nor do a broker and a replica that are slow at all times. What is refused is quick.
+    # make slow sends usual, nor do a broker and a replica that are slow at all times. Refused sends are quick.
     usual = f"""(SELECT code AS c, topic AS tp, MIN(bound) AS bound
   FROM (SELECT code, topic, part, {_ABOVE_BLOCKS} * PERCENTILE_APPROX(bound, {_QUANTILE}) AS bound
     FROM (SELECT code, topic, part, {_SLOW} AS bound FROM (
@@ -205,8 +205,8 @@ def _events() -> str:
       SELECT topic, PERCENTILE_APPROX(body, 0.5) AS p50, PERCENTILE_APPROX(body, 0.75) AS p75
       FROM requests WHERE op = 'send' AND topic IS NOT NULL GROUP BY topic, CAST(FLOOR(t / {_BLOCK}.0) AS BIGINT)))
   GROUP BY topic)"""
-    # What is sent again has the same key and size, within a minute. Few of a key count: a busy key is none. A send that
-    # was not stored is rightly repeated.
+    # A repeated send has the same key and size, within a minute. At most _REPEATS of a key and minute count, because a
+    # busy key is no repetition. A send that was not stored is rightly repeated.
     again = f"""(SELECT t, op, topic, NULL AS grp, MIN(broker) AS broker, NULL AS queue, client,
     MIN(replica) AS replica, MIN(network) AS network, MIN(sdk) AS sdk, MIN(tenant) AS tenant, MIN(response) AS response,
     AVG(w) * LEAST(COUNT(*) - 1, {_REPEATS}) AS w, AVG(body) AS body

@@ -7,12 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from analytics.incidents.finding import Finding
+from analytics.incidents.kinds import KINDS
 from analytics.incidents.tables import Tables
 
-# Kinds that a zone may have as a whole.
-_KINDS = frozenset(
-    {"error_burst", "error_growth", "latency_spike", "latency_growth", "connection_storm", "network_silence"}
-)
 # Scopes that are a part of a zone, if all their events come from it.
 _PARTS = frozenset({"client", "topic", "group", "network"})
 # Seconds by which onsets and ends may differ.
@@ -37,7 +34,7 @@ def by_zone(tables: Tables, findings: Sequence[Finding]) -> list[Finding]:
         if len({each.about.get("network") for each in same}) < 2:
             found.append(first)
             continue
-        # What fails is slow too.
+        # Findings of other kinds at that time are those of the zone too: failing requests are also slow.
         rest = [each for each in rest if each not in together]
         found += [_joined(same), *(_joined([each]) for each in together if each not in same)]
     return found
@@ -50,7 +47,7 @@ def _zone(network: str) -> str | None:
 
 
 def _is_together(one: Finding, other: Finding) -> bool:
-    if not {one.kind, other.kind} <= _KINDS:
+    if not (KINDS[one.kind].zone and KINDS[other.kind].zone):
         return False
     zone = _zone(one.about.get("network", ""))
     parts = all(set(each.facts.get("scope", "").split("+")) <= _PARTS for each in (one, other))

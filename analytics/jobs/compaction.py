@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 from analytics.jobs import partitions
 from analytics.jobs.partitions import Files, Manifest
 from analytics.jobs.place import Place, place
-from analytics.records import NoRecords, Skipped
+from analytics.record_errors import NoRecords, Skipped
 from analytics.schema import TABLES
 
 

@@ -14,7 +14,8 @@ from analytics import records
 from analytics.incidents.engines import MACROS, add_view, by_spark, duckdb_query, spark_query
 from analytics.incidents.local_files import local_files
 from analytics.incidents.tables import Query, Tables, operation_column, tenant_column
-from analytics.jobs.local_tables import condition, local_tables, plain_files, within
+from analytics.jobs.local_tables import condition, local_tables, plain_files
+from analytics.record_errors import Skipped, no_requests
 from analytics.schema import table
 from analytics.transforms.operations import WEIGHT
 from proxy.observability.records.schema import Kind
@@ -22,7 +23,7 @@ from proxy.observability.records.schema import Kind
 _log = logging.getLogger("gantry.analytics")
 Sessions = Callable[[], AbstractContextManager[SparkSession]]
 _TABLES = ("requests", "connections", "members")
-# Views for users, besides the records themselves (whose column `group` is `grp`).
+# Views for users, in addition to the records themselves (whose column `group` is `grp`).
 _VIEWS = {
     "hourly": "SELECT date_trunc('hour', time) AS hour, protocol, operation, tenant, topic, grp,"
     " SUM(requests) AS requests,"
@@ -60,7 +61,7 @@ def engine(sessions: Sessions, root: str, since: datetime | None, until: datetim
         _warn([*requests.skipped, *connections.skipped])
         with duckdb_query(requests.paths, connections.paths, condition(since, until)) as query:
             if not query("SELECT COUNT(*) AS n FROM requests")["n"].iloc[0]:
-                raise records.NoRecords(f"there are no records of requests in {root}{within(since, until)}", [])
+                raise no_requests(root, since, until)
             yield query
         return
     with sessions() as spark:
@@ -139,10 +140,10 @@ def _read(spark: SparkSession, root: str, since: datetime | None, until: datetim
     found = records.read(spark, root, name, since=since, until=until)
     _warn(found.remarks)
     if name == "requests" and (not found.rows or found.frame.isEmpty()):
-        raise records.NoRecords(f"there are no records of requests in {root}{within(since, until)}", found.remarks)
+        raise no_requests(root, since, until, found.remarks)
     return found
 
 
-def _warn(skipped: Sequence[records.Skipped]) -> None:
+def _warn(skipped: Sequence[Skipped]) -> None:
     for each in skipped:
         _log.error("not read completely: %s: %s", each.path, each.reason)

@@ -18,8 +18,9 @@ from analytics.incidents.detection import detect
 from analytics.incidents.engines import by_spark
 from analytics.incidents.incident import Incident
 from analytics.incidents.tables import Tables
-from analytics.jobs.local_tables import local_tables, within
+from analytics.jobs.local_tables import local_tables
 from analytics.jobs.report import Order
+from analytics.record_errors import Skipped, no_requests
 from analytics.report.sections import clock
 
 Sessions = Callable[[], AbstractContextManager[SparkSession]]
@@ -30,7 +31,7 @@ class Found:
     """Incidents ordered by time, and the files that were not read completely."""
 
     incidents: Sequence[Incident]
-    skipped: Sequence[records.Skipped]
+    skipped: Sequence[Skipped]
 
 
 def find(sessions: Sessions, root: str, order: Order) -> Found:
@@ -49,15 +50,13 @@ def incidents(requests: DataFrame, connections: DataFrame) -> list[Incident]:
     return detect(by_spark(requests, connections))
 
 
-def _by_spark(spark: SparkSession, root: str, order: Order) -> tuple[Tables, Sequence[records.Skipped]]:
+def _by_spark(spark: SparkSession, root: str, order: Order) -> tuple[Tables, Sequence[Skipped]]:
     requests, connections = (
         records.read(spark, root, name, since=order.since, until=order.until) for name in ("requests", "connections")
     )
     skipped = (*requests.remarks, *connections.remarks)
     if not requests.rows or requests.frame.isEmpty():
-        raise records.NoRecords(
-            f"there are no records of requests in {root}{within(order.since, order.until)}", skipped
-        )
+        raise no_requests(root, order.since, order.until, skipped)
     return by_spark(requests.frame, connections.frame), skipped
 
 

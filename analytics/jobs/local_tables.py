@@ -5,18 +5,16 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from analytics import records
 from analytics.incidents.engines import by_duckdb
 from analytics.incidents.local_files import LocalFiles, local_files
 from analytics.incidents.tables import Tables
+from analytics.record_errors import Skipped, no_requests
 
 # Bytes of Parquet that DuckDB sums in the memory of one machine.
 _MOST_BYTES = 4_000_000_000
 
 
-def local_tables(
-    root: str, since: datetime | None, until: datetime | None
-) -> tuple[Tables, Sequence[records.Skipped]] | None:
+def local_tables(root: str, since: datetime | None, until: datetime | None) -> tuple[Tables, Sequence[Skipped]] | None:
     """Return the tables, or None where Spark has to read."""
     found = plain_files(root, since, until)
     if found is None:
@@ -31,7 +29,7 @@ def local_tables(
         return None
     skipped = (*requests.skipped, *connections.skipped)
     if made.totals.empty:
-        raise records.NoRecords(f"there are no records of requests in {root}{within(since, until)}", skipped)
+        raise no_requests(root, since, until, skipped)
     return made, skipped
 
 
@@ -55,9 +53,3 @@ def condition(since: datetime | None, until: datetime | None) -> str:
         if time is not None:
             parts.append(f"time {sign} TIMESTAMPTZ '{time.astimezone(UTC).isoformat()}'")
     return " AND ".join(parts)
-
-
-def within(since: datetime | None, until: datetime | None) -> str:
-    """Return a span in words, for messages."""
-    begin = "" if since is None else f" since {since.isoformat()}"
-    return begin + ("" if until is None else f" until {until.isoformat()}")

@@ -51,10 +51,10 @@ class Channels:
 
 
 def announce(incidents: Sequence[Incident], channels: Channels) -> bool:
-    """Send what is new: incidents that were not announced, and announced ones that are over or no longer found. Muted
+    """Send the news: incidents that were not announced, and announced ones that are over or no longer found. Muted
     ones are left out.
 
-    Return whether every channel took it. What a channel did not take is sent again by the next run.
+    Return whether every channel took them. News that a channel did not take are sent again by the next run.
     """
     former = _load(channels.state)
     shown = [each for each in incidents if each.muted is None]
@@ -161,7 +161,7 @@ def _paragraph(news: _Message) -> str:
 
 
 def _load(path: Path | None) -> list[_Announced]:
-    """Return what was announced. Raises ValueError for a file that is no state."""
+    """Return the announced incidents. Raises ValueError for a file that is no state."""
     if path is None or not path.exists():
         return []
     try:

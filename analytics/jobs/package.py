@@ -28,7 +28,7 @@ _PARTS = (
     ),
     *(f"remoting/{name}.py" for name in ("__init__", "codes", "names", "permissions", "requests", "send_message")),
 )
-# Modules, and what the report's page is made of.
+# Modules, and the files of the report's page.
 _SUFFIXES = (".py", ".j2", ".js", ".css")
 _TIME = (2026, 1, 1, 0, 0, 0)
 

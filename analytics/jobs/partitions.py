@@ -13,7 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from analytics import records
+from analytics.hadoop_paths import exists
 from analytics.jobs.place import Place
+from analytics.record_errors import Skipped, no_directory
 
 # Name of each source file of a partition, with its size in bytes and its time of modification in ms: a file that is
 # replaced by one of the same size is a new one.
@@ -50,16 +52,16 @@ class Manifest:
         """
         return sorted(name for name, files in found.items() if not files.items() <= self._made.get(name, {}).items())
 
-    def damaged(self, found: Mapping[str, Files], base: str) -> tuple[records.Skipped, ...]:
+    def damaged(self, found: Mapping[str, Files], base: str) -> tuple[Skipped, ...]:
         """Return the existing files that were damaged when their partitions were made. base: URI of the table."""
         return tuple(
-            records.Skipped(f"{base}/{partition}/{name}", reason)
+            Skipped(f"{base}/{partition}/{name}", reason)
             for partition, files in sorted(self._damaged.items())
             for name, reason in sorted(files.items())
             if name in found.get(partition, {})
         )
 
-    def remember(self, made: Mapping[str, Files], skipped: Iterable[records.Skipped] = ()) -> None:
+    def remember(self, made: Mapping[str, Files], skipped: Iterable[Skipped] = ()) -> None:
         """Record that these partitions are in place, and which of their files were damaged."""
         self._made |= {name: dict(files) for name, files in made.items()}
         for partition in made:
@@ -80,9 +82,9 @@ class Manifest:
 def hours(spark: SparkSession, root: str, table: str) -> dict[str, dict[str, Stamp]]:
     """Return the files of each hour of a table by partition (`date=…/hour=…`), without reading rows."""
     base = f"{root.rstrip('/')}/{table}"
-    if not records.exists(spark, root):
-        raise records.NoRecords(f"there is no directory {root}: it should hold requests/, connections/ and members/")
-    if not records.exists(spark, base):
+    if not exists(spark, root):
+        raise no_directory(root)
+    if not exists(spark, base):
         return {}
     reader = spark.read.format("binaryFile").option("pathGlobFilter", "*.parquet").option("recursiveFileLookup", "true")
     found: dict[str, dict[str, Stamp]] = {}

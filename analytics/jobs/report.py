@@ -16,13 +16,15 @@ from pyspark.sql import functions as f
 
 from analytics import records
 from analytics.facts import Facts
+from analytics.hadoop_paths import short
 from analytics.incidents import mutes
 from analytics.incidents.detection import detect
 from analytics.incidents.engines import by_spark
 from analytics.incidents.incident import Incident
 from analytics.incidents.mutes import Mute
-from analytics.jobs.local_tables import local_tables, within
+from analytics.jobs.local_tables import local_tables
 from analytics.jobs.place import Place, place
+from analytics.record_errors import Skipped, no_requests
 from analytics.report import page
 from analytics.report.explorer import explorer
 from analytics.report.page import Origin
@@ -64,7 +66,7 @@ class Report:
     page: str
     requests: int
     incidents: Sequence[Incident]
-    skipped: Sequence[records.Skipped]
+    skipped: Sequence[Skipped]
 
 
 def report(spark: SparkSession, root: str, out: str, order: Order | None = None) -> Report:
@@ -89,7 +91,7 @@ def report(spark: SparkSession, root: str, out: str, order: Order | None = None)
         order.zone,
         sum(each.rows for each in found.values()),
         sum(each.files for each in found.values()),
-        [(records.short(each.path), each.reason) for each in skipped],
+        [(short(each.path), each.reason) for each in skipped],
     )
     target.write(PAGE, page.render(origin, tiles, made, datetime.now(UTC), traffic.incidents, data).encode())
     where = f"{target.uri}/{PAGE}"
@@ -113,9 +115,7 @@ def _traffic(found: Mapping[str, records.Records], root: str, order: Order) -> I
         span = requests.agg(f.min("time").alias("start"), f.max("time").alias("end")).toArrow().to_pylist()[0]
         if span["start"] is None:
             skipped = [each for table in found.values() for each in table.remarks]
-            raise records.NoRecords(
-                f"there are no records of requests in {root}" + within(order.since, order.until), skipped
-            )
+            raise no_requests(root, order.since, order.until, skipped)
         start, end = (span[name].astimezone(UTC) for name in ("start", "end"))
         every = "5 minutes" if period(start, end) == "5 minutes" else _step(order.zone, start, end)
         cells = keep(rollup.rollup(requests, rollup.SUBJECT, every))

@@ -14,10 +14,11 @@ from zoneinfo import ZoneInfo
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from analytics.hadoop_paths import exists
 from analytics.jobs import partitions
 from analytics.jobs.partitions import Manifest
 from analytics.jobs.place import Place, place
-from analytics.records import NoRecords, Skipped, exists
+from analytics.record_errors import NoRecords, Skipped
 from analytics.transforms.periods import zone_name
 from analytics.transforms.rollup import STORED, rollup
 
@@ -63,7 +64,7 @@ def roll(spark: SparkSession, root: str, out: str, zone: str = "UTC") -> Rolled:
 
 
 def read(spark: SparkSession, out: str, name: str = DAILY) -> DataFrame:
-    """Return a stored roll-up: time, STORED's columns, sums, attempt, latency, and clients, a sketch for client_count.
+    """Return a stored roll-up: time, STORED's columns, sums, attempt, latency, and clients, a sketch of their ids.
 
     Raises NoRecords if there is none, and ValueError for one of a former version.
     """

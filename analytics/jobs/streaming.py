@@ -33,6 +33,7 @@ from analytics.jobs import partitions
 from analytics.jobs.incidents import find
 from analytics.jobs.place import Place, place
 from analytics.jobs.report import Order as Span
+from analytics.record_errors import NoRecords, Skipped, cause
 from analytics.transforms.operations import RECEIVE, SEND, is_operation
 from analytics.transforms.rollup import measures
 
@@ -138,7 +139,7 @@ def without_future(requests: DataFrame, lateness: str) -> DataFrame:
 
 def stream(
     spark: SparkSession, root: str, out: str, order: Order | None = None, *, once: bool = False
-) -> Sequence[records.Skipped]:
+) -> Sequence[Skipped]:
     """Write windows and alerts to `out` until SIGTERM; with `once`, until all existing records are read, and return the
     files that could not be read.
 
@@ -151,7 +152,7 @@ def stream(
     _check_begin(target, out)
     requests = records.stream(spark, root, options={"maxFilesPerTrigger": str(order.files_per_batch)})
     if once and not partitions.hours(spark, root, "requests"):
-        raise records.NoRecords(f"there are no files of requests in {root}: nothing was read")
+        raise NoRecords(f"there are no files of requests in {root}: nothing was read")
     detection = Detection(spark, root, target, order)
     write = sink(target, order.limits, order.webhook)
 
@@ -203,7 +204,7 @@ class Detection:
         try:
             self.run()
         except (PySparkException, Py4JError, OSError) as error:
-            _log.error("incidents were not looked for: %s", records.cause(error))
+            _log.error("incidents were not looked for: %s", cause(error))
         self._next = time.monotonic() + self._order.detect_every
 
     def run(self) -> None:
@@ -211,7 +212,7 @@ class Detection:
         since = datetime.now(UTC) - timedelta(days=self._order.history_days)
         try:
             found = find(lambda: nullcontext(self._spark), self._root, Span(since=self._since(since)))
-        except records.NoRecords:
+        except NoRecords:
             return
         lines = "".join(each.line() + "\n" for each in found.incidents)
         self._target.write(INCIDENTS, lines.encode())

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from analytics import records
+from analytics.record_errors import NoRecords
 from analytics.report.sections import period
 from analytics.session import session
 from analytics.transforms.periods import zone_name
@@ -59,7 +60,7 @@ def opened(since: datetime | None = None, until: datetime | None = None) -> Open
     """Open the records. Raises NoRecords, also without GANTRY_RECORDS."""
     root = os.environ.get("GANTRY_RECORDS")
     if root is None:
-        raise records.NoRecords("GANTRY_RECORDS names no directory of traffic records")
+        raise NoRecords("GANTRY_RECORDS names no directory of traffic records")
     # A notebook server may have a session already.
     master = os.environ.get("GANTRY_MASTER", "local[*]")
     spark = SparkSession.getActiveSession() or session("gantry-notebook", master, quiet=True)
@@ -70,7 +71,7 @@ def opened(since: datetime | None = None, until: datetime | None = None) -> Open
     kept = requests.persist(StorageLevel.MEMORY_AND_DISK)
     (span,) = kept.agg(f.min("time").alias("start"), f.max("time").alias("end")).toArrow().to_pylist()
     if span["start"] is None:
-        raise records.NoRecords(f"there are no records of requests in {root} for this time")
+        raise NoRecords(f"there are no records of requests in {root} for this time")
     cells = rollup(kept, CELL, "5 minutes").persist(StorageLevel.MEMORY_AND_DISK)
     start, end = (span[name].astimezone(UTC) for name in ("start", "end"))
     return Opened(spark, kept, connections, members, cells, start, end, zone_name(os.environ.get("GANTRY_ZONE", "UTC")))

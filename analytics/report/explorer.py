@@ -26,7 +26,7 @@ DIMENSIONS: Mapping[str, str] = {
     "version": "sdk",
     "addresses": "network",
 }
-# Values of a dimension on the page, besides those of incidents; the rest is summed as "others".
+# Values of a dimension on the page, in addition to those of incidents; the rest is summed as "others".
 _VALUES = 30
 _OTHERS = "others"
 # Points of a series at most, and the lengths of a point in STEPs.
@@ -96,7 +96,7 @@ def _dimension(
 
 
 def _flows(tables: Tables, column: str) -> dict[str, pd.DataFrame]:
-    """Return what was due and what was taken: of a topic by all its groups, of a group from all its topics."""
+    """Return the due and the taken messages: of a topic by all its groups, of a group from all its topics."""
     flows = tables.flows[(tables.flows["t"] >= tables.first) & (tables.flows["t"] <= tables.last)]
     taken = flows[flows["op"] == RECEIVE]
     due = flows[flows["op"] == "due"]

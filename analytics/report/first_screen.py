@@ -1,4 +1,4 @@
-"""The first screen of the page: whether the service is healthy, what happened, and what to do."""
+"""The first screen of the page: the health of the service, the incidents, and advice."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -6,22 +6,13 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from analytics.incidents.incident import SEVERITIES, Incident
+from analytics.incidents.kinds import KINDS, Kind
 from analytics.report.sections import clock
 
 # Cards that are shown at once.
 _CARDS = 3
 # Kinds of the other incidents that are named.
 _KINDS = 8
-# What is counted in incidents of some kinds; of all others it is requests.
-_UNITS = {
-    **dict.fromkeys(("consumer_stopped", "consumer_lagging", "consumer_rewinding", "queue_stopped"), "messages"),
-    **dict.fromkeys(("client_stopped", "redelivery_storm", "dead_letters", "queue_skew", "hot_key"), "messages"),
-    **dict.fromkeys(("large_messages", "poison_message", "duplicate_sends", "duplicate_deliveries"), "messages"),
-    **dict.fromkeys(("silence", "traffic_drop", "service_silence", "network_silence"), "requests missing"),
-    **dict.fromkeys(("replica_silence", "broker_silence"), "requests missing"),
-    **dict.fromkeys(("connection_storm", "connection_churn"), "connections"),
-    "commits_stopped": "commits missing",
-}
 
 
 def first_screen(incidents: Sequence[Incident], zone: str) -> dict[str, Any]:
@@ -85,6 +76,6 @@ def _card(incident: Incident, place: int, zone: str) -> dict[str, Any]:
 
 def _impact(incident: Incident) -> str:
     """Return the number of requests or messages, and of clients, that an incident affects."""
-    impact = f"{incident.affected:,.0f} {_UNITS.get(incident.kind, 'requests')}"
-    known = incident.clients > 1 and incident.kind != "service_silence"
+    impact = f"{incident.affected:,.0f} {KINDS[incident.kind].unit}"
+    known = incident.clients > 1 and incident.kind != Kind.SERVICE_SILENCE
     return f"{impact}, {incident.clients:,} clients" if known else impact

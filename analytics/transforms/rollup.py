@@ -55,8 +55,8 @@ def rollup(
     """Sum traffic by time and the columns `by`: [time], *by, the SUMS, attempt, and `latency`, a histogram in µs.
 
     traffic: request records, or a roll-up that has the columns `by` (and shorter periods). latency=False leaves the
-    histogram out, which halves the work. clients=True adds `clients`, a sketch for `client_count`, besides the
-    histogram. Raises ValueError for a missing column.
+    histogram out, which halves the work. clients=True adds `clients`, a sketch of the client ids, in addition to
+    the histogram. Raises ValueError for a missing column.
     """
     require(traffic, *by, *(("latency",) if latency and is_rollup(traffic) else ()))
     columns = [*named(every), *by]
@@ -75,11 +75,6 @@ def rollup(
     buckets = cells.groupBy(*columns, "bucket").agg(*added(), f.sum("count").alias("count"), *_sketched(known))
     merged = [f.hll_union_agg(CLIENTS).alias(CLIENTS)] if clients else []
     return buckets.groupBy(*columns).agg(*added(), histogram.collected("bucket", "count").alias("latency"), *merged)
-
-
-def client_count(sketch: str = CLIENTS) -> Column:
-    """Aggregate sketches into the number of different clients."""
-    return f.hll_sketch_estimate(f.hll_union_agg(sketch))
 
 
 def _sketched(known: Sequence[str]) -> list[Column]:

@@ -131,7 +131,7 @@ def _last_seen(found: DataFrame, requests: DataFrame) -> DataFrame:
         "client_id", f.col("replica").alias("from_replica"), "time"
     )
     lost = found.where(f.col("left").isNull()).drop("left")
-    # Few members are lost: join them to the requests by broadcast.
+    # Lost members are few: join them to the requests by broadcast.
     seen = own.join(f.broadcast(lost), ["client_id", "from_replica"], "right")
     before = f.when(f.col("time") < f.col("joined"), f.col("time"))
     columns = [name for name in found.columns if name != "left"]

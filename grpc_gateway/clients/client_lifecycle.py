@@ -70,7 +70,7 @@ class ClientLifecycle:
         self._unregistering: dict[Client, asyncio.Task[None]] = {}
         # Removed clients whose connection was lost, by the cause of its end.
         self.lost = dict.fromkeys(LOSSES, 0)
-        # Of registrations and departures, in which a client may have a thousand topics.
+        # Turns of registrations and departures, in which a client may have a thousand topics.
         self._turns = LoopTurns()
         self.producers = Producers(core, clients.make, self._clock, self._heartbeat_interval, self._turns)
         clients.departure_listeners.append(self._departed)

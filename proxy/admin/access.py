@@ -88,7 +88,7 @@ class Access:
         self._settings = settings
         self._clock = clock
         self._checked_at = clock()
-        # Of the version in force.
+        # Stamp of the version in force.
         self._stamp = _stamp(settings.tokens)
         # Why the present version is not in force, which is logged once.
         self._error: str | None = None

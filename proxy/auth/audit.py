@@ -19,7 +19,7 @@ from proxy.settings.naming import naming
 LOGGER = "gantry.audit"
 _log = logging.getLogger(LOGGER)
 
-# Lines about denied requests per second. Everyone who reaches a port can cause them.
+# Lines about denied requests per second. Any client that reaches a port can cause them.
 _LINES_PER_SECOND = 50
 # Characters of names that clients choose.
 _MAX_LENGTH = 128

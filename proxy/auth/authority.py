@@ -35,7 +35,7 @@ _log = logging.getLogger("gantry.auth")
 _MAX_PRINCIPALS = 10_000
 _MAX_DECISIONS = 100_000
 _ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
-# They need Update, because their responses have secrets, and change nothing.
+# Requests that need Update although they change nothing, because their responses have secrets.
 _SECRET_READS = frozenset({RequestCode.AUTH_GET_USER, RequestCode.AUTH_LIST_USER})
 _ACL_CHANGES = frozenset({RequestCode.AUTH_CREATE_ACL, RequestCode.AUTH_UPDATE_ACL})
 _CHANGES = frozenset({Action.CREATE, Action.UPDATE, Action.DELETE})
@@ -303,7 +303,7 @@ class Authority:
     ) -> tuple[Permission, str] | None:
         """Return the first permission that a sender lacks, with the reason; None if it has all.
 
-        A sender that is not authenticated has none, whatever user it claims to be.
+        A sender that is not authenticated has none, even if it claims to be a user.
         """
         if principal is OWN:
             return None
@@ -379,7 +379,7 @@ def _subject(fields: Mapping[str, str]) -> str:
 def _check_subject(subject: str, body: bytes) -> None:
     """Check that the JSON of an ACL has no other subject than that of the ext field, which the audit log names.
 
-    Brokers prefer the body's, whatever the case of its key, `_` and `-` in it, and read several of them. Raises
+    Brokers prefer the body's, with its key in any case and with `_` and `-` in it, and read several of them. Raises
     BodyError, InvalidRequest.
     """
     try:

@@ -59,7 +59,7 @@ def effective(permission: Permission) -> Permission:
     """Return the permission to decide about: a retry topic is a matter of its group.
 
     Its consumers may read it, and publish to it as in the official proxy: those of old clients send messages back
-    themselves. Whoever creates, changes or deletes it needs that action on the group.
+    themselves. Creating, changing or deleting it needs that action on the group.
     """
     kind, name, actions = permission
     if kind is not ResourceKind.TOPIC or not name.startswith(RETRY_PREFIX):

@@ -220,8 +220,8 @@ _NO_GROUPS: Mapping[str, Group] = MappingProxyType({})
 class Directory:
     """All users and groups of a source.
 
-    exempt: sources whose requests need no credential (ACL 1.0). next_expiry: when the next user expires, who is to be
-    disabled then, in seconds since 1970.
+    exempt: sources whose requests need no credential (ACL 1.0). next_expiry: when the next user expires and is to be
+    disabled, in seconds since 1970.
     """
 
     users: Mapping[str, User] = field(default_factory=lambda: _NO_USERS)

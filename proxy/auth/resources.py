@@ -80,7 +80,7 @@ def depend_on_names(spec: RequestSpec, fields: dict[str, str], body: bytes) -> b
     if spec.needs is None or spec.needs.body is not None or _STACKS in fields:
         return False
     if len(spec.needs.fields) > len(spec.need_fields):
-        # Those are the names of the first two only.
+        # The fields name the resources of the first two needs only.
         return False
     if spec.send is None:
         return True

@@ -1,7 +1,7 @@
 """Permissions on stored messages, where a request names a message but not the topic that a broker takes it from.
 
-A broker returns or sends back the message at an offset of its log, whatever topic the request names, and looks up keys
-by a hash of topic and key.
+A broker returns or sends back the message at an offset of its log, also for a request with another topic, and
+looks up keys by a hash of topic and key.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class StoredMessages:
     """Checks the topics of the messages themselves.
 
     replies: finds the recipients of pushed replies. brokers_judge: whether brokers decide about the requests that
-    remoting clients have signed. recalls_by_id: whether brokers recall a message by its id, whatever its topic is.
+    remoting clients have signed. recalls_by_id: whether brokers recall a message by its id, of any topic.
     """
 
     def __init__(

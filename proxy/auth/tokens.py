@@ -23,7 +23,7 @@ from proxy.settings.secret_files import check_writers
 
 _log = logging.getLogger("gantry.auth")
 
-# Asymmetric only: with a symmetric algorithm everyone who knows the key could sign.
+# Asymmetric only: with a symmetric algorithm everyone with the key could sign.
 _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519", "EdDSA"]
 _MAX_TOKEN = 8 * 1024
 _MAX_KEYS = 256 * 1024

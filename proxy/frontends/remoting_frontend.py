@@ -91,7 +91,7 @@ class RemotingFrontend:
         self._turns = turns
         # Clients whose connections have closed and that are still being unregistered at the brokers.
         self._leaving: set[asyncio.Task[None]] = set()
-        # Of closed clients, each of which may be in a thousand groups.
+        # Turns of the departures of closed clients, each of which may be in a thousand groups.
         self._departures = LoopTurns()
 
     def apply(self, limits: LimitSettings) -> None:

@@ -213,7 +213,7 @@ SORT_KEYS: dict[str, Callable[[Transport], Any]] = {
     "bytes_out": lambda transport: transport.sent_bytes,
     "idle": lambda transport: -transport.read_at,
 }
-# Those of them that are times of the loop's clock, which differ between replicas.
+# Columns that are times of the loop's clock, which differ between replicas.
 _TIMES = frozenset(("age", "idle"))
 
 

@@ -185,7 +185,7 @@ class GroupSurvey:
             _log.warning("%d of %d consumer groups are not surveyed", len(names) - _MAX_GROUPS, len(names))
             del names[_MAX_GROUPS:]
         queues, silent = await self._dead_letter_queues()
-        # Few tasks at a time, whatever the number of groups.
+        # A few tasks at a time, for any number of groups.
         rest = iter(names)
         found: dict[str, GroupStatus] = {}
         histories: dict[str, _History] = {}

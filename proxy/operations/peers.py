@@ -26,9 +26,9 @@ _RETRY_DELAY = 5.0
 _MARGIN = 1.0
 _HELLO_TIMEOUT = 2.0
 _HTTPS = "https://"
-# Of a caller whose request another replica sends on: its name, and its role there, in lower case.
+# Headers of a request that another replica sends on: the caller's name, and its role there, in lower case.
 CALLER_HEADER, ROLE_HEADER = "x-gantry-caller", "x-gantry-role"
-# Of a snapshot: the numbers of the workers that it lacks, as in `1,2`.
+# Header of a snapshot: the numbers of the workers that it lacks, as in `1,2`.
 MISSING_HEADER = "x-gantry-missing-workers"
 PATH = "/v1/peer"
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 # Permission bits that a file with secrets must not have: write by the group, and everything by others.
 _FORBIDDEN_MODE = 0o027
-# Those that let group or others write.
+# Permission bits that let group or others write.
 _WRITE_BY_OTHERS = 0o022
 
 

@@ -73,7 +73,7 @@ class RequestAttributes:
     __slots__ = ("_body_names", "code", "context", "stored_topics")
 
     def __init__(self, context: Context) -> None:
-        # Of the message that the request names by its offset, if they are known.
+        # Topics of the message that the request names by its offset, if they are known.
         self.stored_topics: tuple[str, ...] | None = None
         self.context = context
         self.code = context.code
@@ -105,7 +105,7 @@ class RequestAttributes:
     def client_id(self) -> str | None:
         channel = self.context.channel
         client_id = channel.session.client_id
-        # Of a remoting client, the identity has nothing that the session lacks.
+        # The identity of a remoting client has nothing that the session lacks.
         return client_id if client_id or channel.protocol == "remoting" else channel.identity.client_id
 
     @property

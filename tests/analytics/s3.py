@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-# Of moto's dependencies; they have no type hints.
+# Dependencies of moto without type hints.
 import boto3  # type: ignore[import-untyped]
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -50,7 +50,7 @@ class Checks:
         self.failed = 0
 
     def expect(self, holds: bool, text: str, seen: object = "") -> None:
-        """Count one check; seen: what to print if it does not hold."""
+        """Count one check; seen: printed if it does not hold."""
         self.passed += holds
         self.failed += not holds
         sys.stdout.write(f"{'passed' if holds else 'FAILED'}: {text}{'' if holds else f': {seen}'}\n")
@@ -171,7 +171,7 @@ class Jobs:
         return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
     def run(self, command: str, *arguments: str) -> str:
-        """Return what the job prints on stdout, and its stderr too where it fails."""
+        """Return the stdout of the job, and its stderr too where it fails."""
         process = self.start(command, *arguments)
         try:
             out, errors = process.communicate(timeout=TIMEOUT)

@@ -23,7 +23,7 @@ CLUSTER = "local-cluster[2,1,1024]"
 # Factor by which a rollup that has little to do may take longer with 100 times the days.
 GROWTH = 3.0
 _FIRST, _UNCHANGED, _LATE = "first rollup", "unchanged", "late file of the first day"
-# The beginning of what each rollup prints, by the number of days.
+# The beginning of each rollup's output, by the number of days.
 _EXPECTED = {
     _FIRST: "{hours} hours and {days} days rolled up anew",
     _UNCHANGED: "0 hours and 0 days rolled up anew",
@@ -51,7 +51,7 @@ def add_late(root: Path) -> int:
 
 
 def roll_up(root: Path, out: Path, kind: str, days: int, limit: float) -> Measurement:
-    """Run `gantry analytics rollup` on the cluster. Raises ScaleError if it does not roll up what it should."""
+    """Run `gantry analytics rollup` on the cluster. Raises ScaleError if it fails or prints other numbers."""
     command = [sys.executable, "-m", "analytics", "rollup", str(root), "--out", str(out), "--master", CLUSTER]
     # Spark's default partitions of a shuffle are for hundreds of cores.
     command += ["--option", "spark.executor.memory=1g", "--option", "spark.sql.shuffle.partitions=4"]

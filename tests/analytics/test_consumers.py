@@ -44,7 +44,7 @@ def test_a_group_in_trouble_for_hours_is_found(share: float, kind: str) -> None:
 def test_a_group_that_rests_every_night_has_no_finding() -> None:
     days = _steady().reshape(-1, _DAY)
     days[:, : 6 * _HOUR] = 0.0
-    # What waited is taken in the morning.
+    # The backlog is taken in the morning.
     days[:, 6 * _HOUR : 12 * _HOUR] *= 2
     assert _kinds(days.ravel()) == []
 

@@ -20,9 +20,10 @@ from analytics.incidents.detectors.volume import volume
 from analytics.incidents.engines import by_spark
 from analytics.incidents.finding import Finding
 from analytics.incidents.incident import Incident
+from analytics.incidents.kinds import Kind
 from analytics.incidents.merging import incidents
 from analytics.incidents.tables import Tables
-from analytics.incidents.wording import WORDS, sentences
+from analytics.incidents.wording import sentences
 from analytics.jobs.incidents import find, lines
 from analytics.jobs.report import Order
 from tests.analytics import frames as kit
@@ -133,7 +134,7 @@ def _finding(kind: str, start: float, end: float, **about: str) -> Finding:
         "times": "2",
         "scope": "+".join(about),
     }
-    return Finding(kind, start * _HOUR, end * _HOUR, about, 0.5, 0.1, 50.0, 200.0, 1, False, facts)
+    return Finding(Kind(kind), start * _HOUR, end * _HOUR, about, 0.5, 0.1, 50.0, 200.0, 1, False, facts)
 
 
 @pytest.mark.parametrize(
@@ -214,17 +215,17 @@ def test_findings_of_one_cause_are_one_incident(findings: list[Finding], kinds: 
 
 def test_group_that_catches_up_after_a_stopped_queue_does_not_rewind() -> None:
     about = {"group": "shop%orders-billing", "topic": "shop%orders"}
-    stopped = Finding("queue_stopped", 0, 4 * _HOUR, about | {"queue": "5", "broker": "a"}, 0, 90, 90.0)
-    rewinding = Finding("consumer_rewinding", 4.1 * _HOUR, 4.3 * _HOUR, about, 200, 70, 120.0)
+    stopped = Finding(Kind.QUEUE_STOPPED, 0, 4 * _HOUR, about | {"queue": "5", "broker": "a"}, 0, 90, 90.0)
+    rewinding = Finding(Kind.CONSUMER_REWINDING, 4.1 * _HOUR, 4.3 * _HOUR, about, 200, 70, 120.0)
     (incident,) = incidents([stopped, rewinding], 1e6)
     assert (incident.kind, incident.about["queue"]) == ("queue_stopped", "5")
 
 
 def test_queue_that_stops_at_the_end_of_an_outage_is_another_incident() -> None:
-    outage = Finding("service_silence", 0, _HOUR / 2, {}, 0, 900, 900.0)
-    drop = Finding("traffic_drop", 0, _HOUR / 2, {"topic": "shop%orders"}, 0, 90, 90.0)
+    outage = Finding(Kind.SERVICE_SILENCE, 0, _HOUR / 2, {}, 0, 900, 900.0)
+    drop = Finding(Kind.TRAFFIC_DROP, 0, _HOUR / 2, {"topic": "shop%orders"}, 0, 90, 90.0)
     queue = {"group": "shop%orders-billing", "topic": "shop%orders", "queue": "5", "broker": "a"}
-    stopped = Finding("queue_stopped", _HOUR / 2, 5 * _HOUR, queue, 0, 90, 90.0)
+    stopped = Finding(Kind.QUEUE_STOPPED, _HOUR / 2, 5 * _HOUR, queue, 0, 90, 90.0)
     assert [each.kind for each in incidents([outage, drop, stopped], 1e6)] == ["service_silence", "queue_stopped"]
 
 
@@ -315,7 +316,7 @@ def test_dead_letters_are_no_surge_of_their_topic() -> None:
     assert volume(Tables(pd.DataFrame({"t": times}), blank, flows, blank, blank, blank, blank, blank)) == []
 
 
-@pytest.mark.parametrize("kind", WORDS)
+@pytest.mark.parametrize("kind", Kind)
 def test_every_kind_has_whole_sentences(kind: str) -> None:
     words = sentences(_finding(kind, 1, 2, topic="a", group="g", broker="b", queue="1", client="c", version="5.1"))
     for sentence in (words.happened, words.advice):

@@ -3,15 +3,16 @@
 import pytest
 
 from analytics.incidents.finding import Finding
+from analytics.incidents.kinds import Kind
 from analytics.incidents.merging import incidents
 
 _HOUR = 3600.0
 
 
 def _finding(kind: str, start: float, end: float, **about: str) -> Finding:
-    """Return a finding about the first of the attributes; the others are what its requests have in common."""
+    """Return a finding about the first of the attributes; the others are common to its requests."""
     facts = {"response": "1", "backlog": "5", "scope": next(iter(about))}
-    return Finding(kind, start * _HOUR, end * _HOUR, about, 0.5, 0.1, 50.0, 200.0, 1, False, facts)
+    return Finding(Kind(kind), start * _HOUR, end * _HOUR, about, 0.5, 0.1, 50.0, 200.0, 1, False, facts)
 
 
 def test_the_only_group_of_a_range_says_more_than_the_range() -> None:

@@ -78,7 +78,7 @@ def _latencies(days: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_latency_that_follows_the_time_of_the_day_is_usual() -> None:
-    """The third day grows in its second half; the other days tell its course."""
+    """The third day grows in its second half; its course comes from the other days."""
     values, weights = _latencies(3)
     hidden = slice(2 * _DAY + 100, 3 * _DAY)
     values[hidden] += np.linspace(0, 2, _DAY - 100)

@@ -27,7 +27,7 @@ def _kinds(sent: Array, taken: Array, commits: Array | None = None) -> list[str]
 
 @pytest.mark.parametrize("rate", [0.7, 2.0, 6.0])
 def test_a_group_that_takes_a_days_messages_at_night_has_no_stopped_queue(rate: float) -> None:
-    """It takes what was sent since the night before in an hour and a half; by night, little is sent."""
+    """The group takes the messages since the night before in an hour and a half; by night, little is sent."""
     course = 1 - 0.8 * np.cos((np.arange(_PERIODS) - 12) * 2 * np.pi / _DAY)
     sent = np.random.default_rng(3).poisson(rate * course, (4, _PERIODS)).astype(float)
     taken = np.zeros_like(sent)

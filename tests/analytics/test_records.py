@@ -12,7 +12,9 @@ from pyspark.sql import SparkSession
 
 from analytics import generator
 from analytics.generator.files import directory, name, schema, write
-from analytics.records import NoRecords, cause, read, short, stream
+from analytics.hadoop_paths import short
+from analytics.record_errors import NoRecords, cause
+from analytics.records import read, stream
 from analytics.schema import REQUESTS, struct, table
 from proxy.observability.records.schema import TABLES
 from tests.analytics import frames as kit

@@ -1,4 +1,4 @@
-"""Kinds that single messages tell: large bodies, keys sent again, messages that always fail or are taken twice."""
+"""Kinds found by single messages: large bodies, keys sent again, messages that always fail or are taken twice."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -6,10 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from analytics.incidents.candidates import Cluster
 from analytics.incidents.clusters import goes_on
 from analytics.incidents.detectors.consumers import _ratio, _surplus
 from analytics.incidents.exposure import Exposure
-from analytics.incidents.scan import Cluster, Limits, scan
+from analytics.incidents.scan import scan
+from analytics.incidents.spans import Limits
 from analytics.incidents.statistics import best_intervals
 from analytics.incidents.tables import SEPARATOR, main_span
 

@@ -145,7 +145,7 @@ def test_replica_that_gets_a_few_connections_back_was_silent_until_then() -> Non
     (found,) = _of_rates("replica", {"edge-0": _steady(60.0), "edge-1": rate})
     assert (found.kind, dict(found.about)) == ("replica_silence", {"replica": "edge-1"})
     assert found.start == (5_800_100 + 600) * STEP
-    # Few rows come then: some periods have none.
+    # There are few rows then: some periods have none.
     assert 3 * STEP <= found.end - found.start < 3 * STEP + 3600
 
 

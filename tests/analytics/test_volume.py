@@ -1,4 +1,4 @@
-"""Topics and tenants that send much less or more than on other days, and what only looks like it."""
+"""Topics and tenants that send much less or more than on other days, and courses that only look like it."""
 
 from collections.abc import Mapping
 

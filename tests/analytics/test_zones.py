@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 
 from analytics.incidents.finding import Finding
+from analytics.incidents.kinds import Kind
 from analytics.incidents.merging import incidents
 from analytics.incidents.tables import Tables
 from analytics.incidents.zones import by_zone
@@ -18,7 +19,7 @@ def _tables(*networks: str) -> Tables:
 def _finding(topic: str, network: str, kind: str = "error_burst", start: float = 0.0) -> Finding:
     about = {"topic": topic, "network": network}
     facts = {"scope": "topic", "response": "1"}
-    return Finding(kind, start, start + 3600, about, 0.5, 0.01, 50.0, 200.0, 3, False, facts)
+    return Finding(Kind(kind), start, start + 3600, about, 0.5, 0.01, 50.0, 200.0, 3, False, facts)
 
 
 _ELSEWHERE = _tables("10.2.1.0/24", "10.2.3.0/24", "10.7.1.0/24")

@@ -1,4 +1,4 @@
-"""A target of fuzzing: a parser of clients' bytes, and what must hold for every input."""
+"""A target of fuzzing: a parser of clients' bytes, and a property of every input."""
 
 import time
 from collections.abc import Callable
@@ -23,7 +23,7 @@ class Target:
     tokens: tuple[bytes, ...] = field(default=())
 
     def check(self, data: bytes) -> None:
-        """Run the test with an input. Raises AssertionError if it takes too long, or what the test raises."""
+        """Run the test with an input. Raises AssertionError if it takes too long, or the error of the test."""
         start = time.process_time()
         self.test(data)
         seconds = time.process_time() - start

@@ -2,8 +2,9 @@
 
     python -m tests.style.prose [--list] [PATH ...]
 
-A noun clause ("What a connection is told", "whoever asks") or a vague word (nobody, told, of late) hides the noun that
-a reader looks for. Exits with 1 above LIMITS; `--list` prints every line found.
+A noun clause ("What a connection is told", "whoever asks"), a vague word (nobody, told, of late) or a text that begins
+without its noun ("Of closed clients.") hides the noun that a reader looks for. The limits apply to each room:
+proxy/auth, analytics/incidents, remoting. Exits with 1 above LIMITS; `--list` prints every line found.
 """
 
 import argparse
@@ -19,14 +20,17 @@ from pathlib import Path
 
 from tests.paths import ROOT
 
-_CLAUSE = re.compile(r"\b(what|whatever|whoever|who)\b", re.IGNORECASE)
-_LEADING = re.compile(r"\W*(what|whatever|whoever|who)\b", re.IGNORECASE)
+# Users are persons: "users who have expired" is no noun clause.
+_CLAUSE = re.compile(r"(?<!\busers )(?<!\busers, )\b(what|whatever|whoever|who)\b", re.IGNORECASE)
+# Capitals: a line of a longer comment may begin with "of".
+_LEADING = re.compile(r"\W*((?i:what|whatever|whoever|who)|Of|Those|Few)\b")
 _VAGUE = re.compile(
     r"\b(nobody|somebody|anybody|everybody|of late|besides|thereby|whereupon|tell|told|tells|go round)\b",
     re.IGNORECASE,
 )
-# Shares of all docstrings and comments.
+# Shares of the docstrings and comments of a room; so many are permitted in any room.
 LIMITS = {"clauses": 0.03, "leading": 0.01, "vague": 0.005}
+_ALWAYS = 2
 _GENERATED = re.compile(r"_pb2(_grpc)?\.pyi?$")
 
 
@@ -70,7 +74,12 @@ def counts(all_texts: Iterable[Text]) -> dict[str, int]:
 
 def exceeded(found: dict[str, int]) -> list[str]:
     """Return the kinds whose share is above its limit."""
-    return [kind for kind, limit in LIMITS.items() if found[kind] > limit * found["texts"]]
+    return [kind for kind, limit in LIMITS.items() if found[kind] > max(limit * found["texts"], _ALWAYS)]
+
+
+def room(file: Path) -> str:
+    """Return the folder of a file, of two levels at most."""
+    return "/".join(file.relative_to(ROOT).parent.parts[:2]) or "."
 
 
 def _files(paths: list[Path]) -> list[Path]:
@@ -96,7 +105,14 @@ def main(arguments: list[str]) -> int:
     found = counts(all_texts)
     shares = ", ".join(f"{found[kind]} {kind} ({found[kind] / max(found['texts'], 1):.1%})" for kind in LIMITS)
     print(f"prose: {found['texts']} docstrings and comments, {shares}")
-    return 1 if exceeded(found) else 0
+    rooms: dict[str, list[Text]] = {}
+    for text in all_texts:
+        rooms.setdefault(room(text.file), []).append(text)
+    above = {name: exceeded(counts(own)) for name, own in sorted(rooms.items())}
+    for name, kinds in above.items():
+        if kinds:
+            print(f"prose: too many in {name}: {', '.join(kinds)}; --list {name} shows them")
+    return 1 if any(above.values()) else 0
 
 
 if __name__ == "__main__":

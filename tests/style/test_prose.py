@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.style.prose import Text, counts, exceeded, texts
+from tests.paths import ROOT
+from tests.style.prose import Text, counts, exceeded, room, texts
 
 
 @pytest.mark.parametrize(
@@ -14,6 +15,9 @@ from tests.style.prose import Text, counts, exceeded, texts
         ("What a connection costs.", ("clauses", "leading")),
         ("Close it for whoever waits.", ("clauses",)),
         ("Nobody reads this.", ("vague",)),
+        ("Of closed clients.", ("leading",)),
+        ("of the rest of a comment", ()),
+        ("Disable the users who have expired.", ()),
     ],
 )
 def test_text_kinds(text: str, kinds: tuple[str, ...]) -> None:
@@ -30,3 +34,8 @@ def test_exceeded_names_kinds_above_their_limit() -> None:
     plain, clause = Text(Path("module.py"), 1, "Name."), Text(Path("module.py"), 1, "Close what is open.")
     assert exceeded(counts([plain] * 97 + [clause] * 3)) == []
     assert exceeded(counts([plain] * 96 + [clause] * 4)) == ["clauses"]
+
+
+def test_room_is_a_folder_of_two_levels_at_most() -> None:
+    names = ("proxy/auth/sources/files.py", "remoting/frame.py", "hatch_build.py")
+    assert [room(ROOT / name) for name in names] == ["proxy/auth", "remoting", "."]

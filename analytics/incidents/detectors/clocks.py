@@ -6,7 +6,8 @@ import pandas as pd
 from analytics.incidents.clusters import clusters, finding
 from analytics.incidents.exposure import Exposure
 from analytics.incidents.finding import Finding
-from analytics.incidents.scan import Limits
+from analytics.incidents.kinds import Kind
+from analytics.incidents.spans import Limits
 from analytics.incidents.tables import DELAY_STEPS, Tables
 
 _LIMITS = Limits(factor=4.0, events=5, share=0.3, ratio=4.0, likelihood=15.0, floor=0.01)
@@ -31,7 +32,8 @@ def clocks(tables: Tables) -> list[Finding]:
     over = Exposure.of(exposed, "n", ["client", "network", "sdk"], tables.first, tables.periods)
     events = delays[odd.reindex(delays.index, fill_value=False)].assign(grp=None, broker=None)
     return [
-        finding(tables, cluster, "client_clock", cluster.start) for cluster in clusters(tables, events, over, _LIMITS)
+        finding(tables, cluster, Kind.CLIENT_CLOCK, cluster.start)
+        for cluster in clusters(tables, events, over, _LIMITS)
     ]
 
 

@@ -6,7 +6,9 @@ import pandas as pd
 from analytics.incidents.clusters import finding
 from analytics.incidents.exposure import Exposure
 from analytics.incidents.finding import Finding
-from analytics.incidents.scan import Limits, scan
+from analytics.incidents.kinds import Kind
+from analytics.incidents.scan import scan
+from analytics.incidents.spans import Limits
 from analytics.incidents.tables import Tables
 
 # Unintended ends, and planned ones.
@@ -30,20 +32,20 @@ def connections(tables: Tables) -> list[Finding]:
     found = []
     for cluster in scan(closes[abnormal], over, _STORM):
         cause = str(cluster.events.groupby("cause")["n"].sum().idxmax())
-        found.append(finding(tables, cluster, "connection_storm", cluster.start, {"cause": cause}))
-    # Many clients may have one address, and a client that has a new name each time has no other.
+        found.append(finding(tables, cluster, Kind.CONNECTION_STORM, cluster.start, {"cause": cause}))
+    # By address too: a client that has a new name for each connection has only its address in common.
     over = _exposure(tables, closes, ("network", "address", "client"))
     for cluster in scan(closes[~abnormal & ~closes["cause"].isin(_PLANNED)], over, _CHURN):
         addresses = cluster.events["address"].nunique()
         if cluster.bad >= _EACH * max(addresses, 1):
-            found.append(finding(tables, cluster, "connection_churn", cluster.start, {"cause": "reconnects"}))
+            found.append(finding(tables, cluster, Kind.CONNECTION_CHURN, cluster.start, {"cause": "reconnects"}))
     return found
 
 
 def _exposure(tables: Tables, closes: pd.DataFrame, dimensions: tuple[str, ...]) -> Exposure:
     """Return the number of addresses of each value, in every period from its first request on.
 
-    Of the addresses and clients only those with most ends count by themselves: a long time has very many.
+    Only the addresses and clients with most ends count by themselves, because the number of all is not bounded.
     """
     made = Exposure(tables.first, tables.periods)
     periods = np.arange(tables.first, tables.first + tables.periods)

@@ -7,6 +7,7 @@ import numpy as np
 
 from analytics.incidents.daily import Course
 from analytics.incidents.finding import Finding
+from analytics.incidents.kinds import Kind
 from analytics.incidents.statistics import Array, Interval, dispersion, gains, intervals, likelihood, smoothed
 from analytics.incidents.tables import STEP, Tables
 from analytics.transforms.operations import RECEIVE
@@ -14,13 +15,13 @@ from analytics.transforms.operations import RECEIVE
 # Shares of the due messages below which a group is stopped, or (for an hour) lagging; factor of a rewinding one.
 _STOPPED, _LAGGING, _REWINDING = 0.15, 0.7, 2.0
 _LEAST = 14.0
-_LIKELIHOOD = {"consumer_stopped": 14.0, "consumer_lagging": 20.0, "consumer_rewinding": 40.0}
+_LIKELIHOOD = {Kind.CONSUMER_STOPPED: 14.0, Kind.CONSUMER_LAGGING: 20.0, Kind.CONSUMER_REWINDING: 40.0}
 _HOUR = 3600 // STEP
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """What a group takes of a topic, by period, with what is expected. sampled: rows that stand for a message."""
+    """Messages that a group takes of a topic, by period, and expected ones. sampled: rows that stand for a message."""
 
     about: dict[str, str]
     expected: Array
@@ -93,21 +94,22 @@ def _states(tables: Tables, group: _Group, surplus: Array, backlog: Array) -> li
     expected[new] = surplus[new] = 0.0
     found: list[Finding] = []
     course = Course(taken, expected, STEP, _LEAST)
-    stopped = _spans(expected, taken, sampled, _STOPPED, "consumer_stopped", 2)
+    stopped = _spans(expected, taken, sampled, _STOPPED, Kind.CONSUMER_STOPPED, 2)
     stopped = [span for span in stopped if not course.rests(span.start, span.end)]
-    found += [_finding(tables, "consumer_stopped", about, span, expected, taken, backlog) for span in stopped]
-    lagging = _spans(expected, taken, sampled, _LAGGING, "consumer_lagging", _HOUR)
+    found += [_finding(tables, Kind.CONSUMER_STOPPED, about, span, expected, taken, backlog) for span in stopped]
+    lagging = _spans(expected, taken, sampled, _LAGGING, Kind.CONSUMER_LAGGING, _HOUR)
     for span in (each for each in lagging if not course.rests(each.start, each.end)):
         covered = sum(max(min(span.end, each.end) - max(span.start, each.start), 0) for each in stopped)
         if covered < 0.3 * (span.end - span.start):
-            found.append(_finding(tables, "consumer_lagging", about, span, expected, taken, backlog))
+            found.append(_finding(tables, Kind.CONSUMER_LAGGING, about, span, expected, taken, backlog))
     for span in intervals(
-        gains((expected + surplus) * sampled, expected * sampled + 0.2, _REWINDING), _LIKELIHOOD["consumer_rewinding"]
+        gains((expected + surplus) * sampled, expected * sampled + 0.2, _REWINDING),
+        _LIKELIHOOD[Kind.CONSUMER_REWINDING],
     ):
         again = surplus[span.start : span.end].sum()
         if again >= max(40.0 / sampled, _AGAIN * expected[span.start : span.end].sum()):
             times = _times(expected[span.start : span.end], taken[span.start : span.end])
-            kind = "duplicate_deliveries" if times else "consumer_rewinding"
+            kind = Kind.DUPLICATE_DELIVERIES if times else Kind.CONSUMER_REWINDING
             found.append(_finding(tables, kind, about, span, expected, taken, surplus.cumsum(), times))
     return found
 
@@ -119,8 +121,8 @@ _AGAIN = 0.9
 def _times(expected: Array, taken: Array) -> int:
     """Return how many times a group took each message, if it did so for the whole span; else 0.
 
-    A group that consumes old messages again takes as many as it can, whatever is due; one whose members take the same
-    messages takes a whole multiple of what is due at any time.
+    A group that consumes old messages again takes as many as it can, not a multiple of the due ones; one whose members
+    take the same messages takes a whole multiple of the due ones at any time.
     """
     if expected.size < 2 * _BLOCK:
         return 0
@@ -172,7 +174,7 @@ def _first(taken: Array) -> int:
 def _surplus(expected: Array, taken: Array) -> tuple[Array, Array]:
     """Return messages taken beyond all due so far, and the backlog, of every row.
 
-    A group that takes what is due, and not more, has no backlog: the difference is the error of its usual share.
+    A group that takes the due messages, and not more, has no backlog: the difference is the error of its usual share.
     """
     surplus, backlog = np.zeros(taken.shape), np.zeros(taken.shape)
     ratio = smoothed(taken, _HOUR) / np.maximum(smoothed(expected, _HOUR), 1e-9)
@@ -191,7 +193,7 @@ def _surplus(expected: Array, taken: Array) -> tuple[Array, Array]:
 _STEADY, _FORGOTTEN = (0.85, 1.1), 0.5 ** (1 / _HOUR)
 
 
-def _spans(expected: Array, taken: Array, sampled: float, factor: float, kind: str, least: int) -> list[Interval]:
+def _spans(expected: Array, taken: Array, sampled: float, factor: float, kind: Kind, least: int) -> list[Interval]:
     found = []
     for span in intervals(gains(taken * sampled, expected * sampled, factor), _LIKELIHOOD[kind] * 0.6):
         due, received = (float(series[span.start : span.end].sum()) * sampled for series in (expected, taken))
@@ -203,7 +205,7 @@ def _spans(expected: Array, taken: Array, sampled: float, factor: float, kind: s
 
 def _finding(
     tables: Tables,
-    kind: str,
+    kind: Kind,
     about: dict[str, str],
     span: Interval,
     expected: Array,
@@ -213,7 +215,7 @@ def _finding(
 ) -> Finding:
     due, received = (float(series[span.start : span.end].sum()) for series in (expected, taken))
     rest = not taken[span.end :].any()
-    still = span.end >= tables.periods - 1 or (kind == "consumer_stopped" and rest)
+    still = span.end >= tables.periods - 1 or (kind == Kind.CONSUMER_STOPPED and rest)
     end = tables.periods if still else span.end
     score = likelihood(received, due)
     facts = {"backlog": f"{backlog[span.end - 1]:,.0f}", "times": str(times)}

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from analytics.incidents.candidates import Cluster
 from analytics.incidents.clusters import (
     clusters,
     exposure,
@@ -13,23 +14,24 @@ from analytics.incidents.clusters import (
     version,
 )
 from analytics.incidents.finding import Finding
-from analytics.incidents.scan import Cluster, Limits
+from analytics.incidents.kinds import Kind
+from analytics.incidents.spans import Limits
 from analytics.incidents.tables import Tables
 from analytics.transforms.operations import SEND
 from analytics.transforms.responses import MEANINGS
 
 _LIMITS = Limits(factor=2.5, events=8, share=0.01, ratio=3.0, likelihood=18.0, floor=2e-3)
 # Kinds by response codes: their failures are separate from all others.
-_KINDS: tuple[tuple[frozenset[int], str], ...] = (
-    (frozenset({16, 40100, 40300}), "credentials"),
-    (frozenset({17, 40402}), "missing_topic"),
-    (frozenset({26, 40403}), "missing_group"),
+_KINDS: tuple[tuple[frozenset[int], Kind], ...] = (
+    (frozenset({16, 40100, 40300}), Kind.CREDENTIALS),
+    (frozenset({17, 40402}), Kind.MISSING_TOPIC),
+    (frozenset({26, 40403}), Kind.MISSING_GROUP),
     # SYSTEM_BUSY, POLLING_FULL and FLOW_CONTROL of remoting are TOO_MANY_REQUESTS of gRPC.
-    (frozenset({2, 209, 215, 42900}), "throttling"),
+    (frozenset({2, 209, 215, 42900}), Kind.THROTTLING),
 )
 _SYSTEM_BUSY = 2
 # Kinds by the scope, if the response says nothing.
-_SCOPES: Mapping[str, str] = {"broker": "broker_fault", "replica": "replica_fault"}
+_SCOPES: Mapping[str, Kind] = {"broker": Kind.BROKER_FAULT, "replica": Kind.REPLICA_FAULT}
 _NAMED = frozenset(code for codes, _ in _KINDS for code in codes)
 
 
@@ -38,11 +40,11 @@ def failures(tables: Tables) -> list[Finding]:
     events = tables.events[tables.events["event"] == "failed"]
     over, sends, new = exposure(tables, "n"), exposure(tables, "sends"), new_sdks(tables)
     found = []
-    for codes, kind in (*_KINDS, (None, "")):
+    for codes, kind in (*_KINDS, (None, None)):
         known = events["response"].isin(_NAMED if codes is None else codes)
         of_kind = events[known if codes is not None else ~known]
         parts = [(of_kind, over)]
-        if kind == "throttling":
+        if kind == Kind.THROTTLING:
             # A quota rejects a part of the sends, while polls go on: among all requests that part would look small.
             sent = of_kind["op"] == SEND
             parts = [(of_kind[sent], sends), (of_kind[~sent], over)]
@@ -51,20 +53,20 @@ def failures(tables: Tables) -> list[Finding]:
     return found
 
 
-def _finding(tables: Tables, cluster: Cluster, kind: str, new: Mapping[str, float]) -> Finding:
+def _finding(tables: Tables, cluster: Cluster, kind: Kind | None, new: Mapping[str, float]) -> Finding:
     code = int(cluster.events.groupby("response")["n"].sum().idxmax())
-    # A response that says what is wrong begins with its first one, but a server is more and more busy.
+    # A response with its own kind has its onset at the first one; only busy servers (SYSTEM_BUSY) may grow.
     start, growth = (cluster.start, False) if kind and code != _SYSTEM_BUSY else onset(tables, cluster)
     if growth:
-        kind = ""
+        kind = None
     sdk = rolled_out(tables, cluster, new)
     facts = {"response": f"{code} ({MEANINGS.get(code, 'unknown')})"}
     if not kind and sdk is not None:
-        kind, start = "bad_rollout", rollout_start(tables, cluster, new[sdk], start)
+        kind, start = Kind.BAD_ROLLOUT, rollout_start(tables, cluster, new[sdk], start)
         facts["version"] = version(sdk)
     scope = "+".join(cluster.scope)
-    if kind == "throttling" and scope == "broker":
+    if kind == Kind.THROTTLING and scope == "broker":
         # A broker that refuses the requests of all its topics is overloaded.
-        kind = "broker_fault"
-    kind = kind or _SCOPES.get(scope, "error_growth" if growth else "error_burst")
+        kind = Kind.BROKER_FAULT
+    kind = kind or _SCOPES.get(scope, Kind.ERROR_GROWTH if growth else Kind.ERROR_BURST)
     return finding(tables, cluster, kind, start, facts)

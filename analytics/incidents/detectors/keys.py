@@ -3,6 +3,7 @@
 import numpy as np
 
 from analytics.incidents.finding import Finding
+from analytics.incidents.kinds import Kind
 from analytics.incidents.statistics import Array, best_intervals, gains, likelihood
 from analytics.incidents.tables import KEY_STEPS, STEP, Tables
 
@@ -37,7 +38,7 @@ def keys(tables: Tables) -> list[Finding]:
 def _usual(counts: Array, total: Array) -> float:
     """Return the usual share of a key, or of the top key of every period, whichever it is; 1 without busy periods."""
     busy = total >= max(float(np.median(total)), 12.0)
-    # Tables leave out keys with few messages: there may have been so many.
+    # The tables leave out keys with few messages; up to two are possible.
     shares = np.maximum(counts, 2.0)[busy] / total[busy]
     return max(float(np.median(shares)), _LEAST_SHARE) if shares.size else 1.0
 
@@ -54,15 +55,15 @@ def _hot(
     # An import has one key after the other, each of which is new.
     if not enough or seen < _BEYOND_TOP * usual_top * messages:
         return []
-    # It may have begun late in the period before.
+    # The key may have become hot late in the period before.
     if start and counts[start - 1] >= 2 * usual * total[start - 1] and counts[start - 1] >= _FEW:
         start -= 1
     begin = (first + start) * KEY_STEPS * STEP
-    # The first period is rarely hot as a whole: it began in its hot part.
+    # The first period is rarely hot as a whole; the onset lies within it.
     inside = counts[start + 1 : end].sum() / max(total[start + 1 : end].sum(), 1.0) if end - start > 2 else 1.0
     part = min(counts[start] / max(total[start] * inside, 1.0), 1.0)
     begin += round((1 - part) * KEY_STEPS * STEP)
     about = {"topic": topic, "key": f"{key & 0xFFFFFFFFFFFFFFFF:016x}"}
     ends = (first + end) * KEY_STEPS * STEP
     still = ends >= tables.last * STEP
-    return [Finding("hot_key", begin, ends, about, seen / messages, usual, score, seen, 0, bool(still))]
+    return [Finding(Kind.HOT_KEY, begin, ends, about, seen / messages, usual, score, seen, 0, bool(still))]

@@ -1,7 +1,7 @@
 """Queues that a group no longer takes or commits, and clients that stop while the others of their group work.
 
-Expectations come from the same time, so that hours and days do not matter: what a queue's group takes follows what was
-sent to the queue, what it commits follows what it took, and a client follows the other clients of its group.
+Expectations come from the same time, so that hours and days do not matter: deliveries of a queue follow the sends to
+it, its commits follow its deliveries, and a client follows the other clients of its group.
 """
 
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ import pandas as pd
 
 from analytics.incidents.daily import Course
 from analytics.incidents.finding import Finding
+from analytics.incidents.kinds import Kind
 from analytics.incidents.statistics import Array, dispersion, gains, intervals, likelihood
 from analytics.incidents.tables import COARSE, STEP, Tables
 from analytics.transforms.operations import ACK, RECEIVE, SEND
@@ -37,8 +38,8 @@ def queues(tables: Tables) -> list[Finding]:
         received, acked = (part[part["op"] == op] for op in (RECEIVE, ACK))
         # Receives follow the queue's sends, and commits its receives; siblings are the substitute.
         sends = None if topic in scheduled else sent.get(str(topic))
-        found += _stops(tables, "queue_stopped", about, received, "queue", sends)
-        found += _stops(tables, "commits_stopped", about, acked, "queue", received if len(received) else None)
+        found += _stops(tables, Kind.QUEUE_STOPPED, about, received, "queue", sends)
+        found += _stops(tables, Kind.COMMITS_STOPPED, about, acked, "queue", received if len(received) else None)
     for topic, part in sent.items():
         found += _skews(tables, {"topic": topic}, part)
     return [_split(each) for each in found]
@@ -50,7 +51,7 @@ def clients(tables: Tables) -> list[Finding]:
     received = tables.members[(tables.members["op"] == RECEIVE) & tables.members["grp"].notna()]
     for (topic, group), part in received.groupby(["topic", "grp"]):
         about = {"group": str(group), "topic": str(topic)}
-        stops = _stops(tables, "client_stopped", about, part, "client", None, _SURE)
+        stops = _stops(tables, Kind.CLIENT_STOPPED, about, part, "client", None, _SURE)
         found += [each for each in stops if _is_plain(each, _missing(tables, each))]
     return found
 
@@ -65,7 +66,7 @@ def _is_plain(stop: Finding, missing: float) -> bool:
 
 
 def _missing(tables: Tables, stop: Finding) -> float:
-    """Return how sure it is that the group took less than what was due while the client was silent; 0 if it did not."""
+    """Return how sure it is that the group took fewer than the due messages meanwhile; 0 if it did not."""
     flows = tables.flows[tables.flows["topic"] == stop.about["topic"]]
     during = (flows["t"] >= stop.start / STEP) & (flows["t"] < stop.end / STEP)
     own = (flows["op"] == RECEIVE) & (flows["grp"] == stop.about["group"])
@@ -96,7 +97,7 @@ def _matrix(tables: Tables, part: pd.DataFrame, column: str) -> tuple[list[str],
 
 def _stops(
     tables: Tables,
-    kind: str,
+    kind: Kind,
     about: Mapping[str, str],
     part: pd.DataFrame,
     column: str,
@@ -118,12 +119,12 @@ def _stops(
         series = counts[place, begins:ends]
         others = given[name] if name in given else total - counts[place]
         others = others[begins:ends]
-        if kind == "commits_stopped" and name in given:
+        if kind == Kind.COMMITS_STOPPED and name in given:
             # One commit covers all messages of some seconds: more messages are not more commits.
             series, others = np.minimum(series, _COMMITS / sampled), np.minimum(others, _COMMITS / sampled)
         # Ratio in blocks of several hours: blocks of trouble are few.
         ratio = _usual_ratio(series, others)
-        if kind == "queue_stopped" and name in given:
+        if kind == Kind.QUEUE_STOPPED and name in given:
             # A group that takes a day's messages in an hour takes each of them once.
             ratio = min(ratio, 1.0)
         expected = ratio * others
@@ -134,13 +135,13 @@ def _stops(
             seen, usual = (float(each[span.start : span.end].sum()) for each in (series, expected))
             score = likelihood(seen * certain, usual * certain)
             still = begins + span.end >= counts.shape[1] - 1
-            # Only one span of each subject lasts to the end: chance makes fewer of these.
+            # Only one span of each subject lasts to the end, so that fewer of these are due to chance.
             enough = min(least, _SURE) if still and not seen else least
             if seen > _SHARE * usual or (usual - seen) * certain < enough or score < enough:
                 continue
             if Course(series, expected, COARSE * STEP, _TELLING).rests(span.start, span.end):
                 continue
-            # It stopped between its last event and the first that is missing.
+            # The subject stopped between its last event and the first missing one.
             last = int(np.flatnonzero(series[: span.start]).max(initial=-1)) + 1
             edges = ((last + span.start) // 2, span.end)
             start, end = ((first + begins + edge) * COARSE * STEP for edge in edges)
@@ -148,7 +149,8 @@ def _stops(
     return found
 
 
-# Periods of an hour; the least number of longer blocks that tell the dispersion: a stop is a part of few.
+# Periods of an hour; the least number of longer blocks from which the dispersion is estimated, so that a stop is in
+# few of them.
 _HOUR, _FEW = 3600 // (COARSE * STEP), 8
 # Least messages or commits of an hour with a share.
 _TELLING = 4.0
@@ -190,7 +192,8 @@ def _top_share(counts: Array) -> float:
     return float(np.median(sums[:, busy].max(axis=0) / sums[:, busy].sum(axis=0))) if busy.any() else 0.0
 
 
-# Least ratio of a skew to the usual share of the top queue; messages for each queue of an hour that tells this share.
+# Least ratio of a skew to the usual share of the top queue; least messages for each queue of an hour that
+# counts for this share.
 _BEYOND_TOP, _FOR_EACH = 1.5, 4.0
 
 
@@ -216,6 +219,6 @@ def _skews(tables: Tables, about: Mapping[str, str], part: pd.DataFrame) -> list
                 start, end = ((first + edge) * COARSE * STEP for edge in (span.start, span.end))
                 score = likelihood(seen * sampled, usual * sampled)
                 found.append(
-                    Finding("queue_skew", start, end, {**about, "queue": name}, seen, usual, score, seen - usual)
+                    Finding(Kind.QUEUE_SKEW, start, end, {**about, "queue": name}, seen, usual, score, seen - usual)
                 )
     return found

@@ -2,9 +2,11 @@
 
 import numpy as np
 
+from analytics.incidents.candidates import Cluster
 from analytics.incidents.clusters import clusters, exposure, finding
 from analytics.incidents.finding import Finding
-from analytics.incidents.scan import Cluster, Limits
+from analytics.incidents.kinds import Kind
+from analytics.incidents.spans import Limits
 from analytics.incidents.tables import STEP, Tables
 
 _REDELIVERED = Limits(factor=3.0, events=24, share=0.12, ratio=4.0, likelihood=40.0, floor=0.015, sharpness=1.5)
@@ -20,16 +22,16 @@ def retries(tables: Tables) -> list[Finding]:
     received, sent = exposure(tables, "received", _SCOPES), exposure(tables, "sends", _SENDERS)
     found = []
     for event, kind, over, limits in (
-        ("redelivered", "redelivery_storm", received, _REDELIVERED),
-        ("late", "poison_message", received, _LATE),
-        ("buried", "dead_letters", received, _BURIED),
-        ("repeated", "duplicate_sends", sent, _REPEATED),
+        ("redelivered", Kind.REDELIVERY_STORM, received, _REDELIVERED),
+        ("late", Kind.POISON_MESSAGE, received, _LATE),
+        ("buried", Kind.DEAD_LETTERS, received, _BURIED),
+        ("repeated", Kind.DUPLICATE_SENDS, sent, _REPEATED),
     ):
         events = tables.events[tables.events["event"] == event]
         found += [
             finding(tables, cluster, kind, cluster.start)
             for cluster in clusters(tables, events, over, limits)
-            if kind != "duplicate_sends" or not _is_busy(cluster)
+            if kind != Kind.DUPLICATE_SENDS or not _is_busy(cluster)
         ]
     return found
 

@@ -9,15 +9,17 @@ import numpy as np
 
 from analytics.incidents.baseline import usual_range
 from analytics.incidents.finding import Finding
+from analytics.incidents.kinds import Kind
 from analytics.incidents.seasonal import season
 from analytics.incidents.statistics import Array, Interval, gains, intervals, likelihood, smoothed
 from analytics.incidents.tables import STEP, Tables
 
-KINDS = {
-    "": "service_silence",
-    "network": "network_silence",
-    "replica": "replica_silence",
-    "broker": "broker_silence",
+# Kinds by the dimension; the whole service has none.
+_KINDS = {
+    "": Kind.SERVICE_SILENCE,
+    "network": Kind.NETWORK_SILENCE,
+    "replica": Kind.REPLICA_SILENCE,
+    "broker": Kind.BROKER_SILENCE,
 }
 # Factor of the CUSUM; highest share of the usual rows; least number of missing ones, and likelihood.
 _LESS, _SHARE, _MISSING, _SURE = 0.1, 0.05, 30.0, 25.0
@@ -69,7 +71,7 @@ def _silent(tables: Tables, name: str, names: list[str], counts: Array, weights:
     found = []
     for place, value in enumerate(names):
         series, low = counts[place], lows[place].copy()
-        # Before its first request it did not exist.
+        # Before its first request the subject did not exist.
         low[: first[place]] = 0.0
         spans = intervals(gains(series, low, _LESS), _SURE * 0.6)
         for start, end in _joined(run for span in spans for run in _runs(series, low, span)):
@@ -89,7 +91,7 @@ def _silent(tables: Tables, name: str, names: list[str], counts: Array, weights:
             about = {name: value} if name else {}
             score = likelihood(seen, usual)
             seen, usual = seen * weights[place], usual * weights[place]
-            found.append(Finding(KINDS[name], begin, until, about, seen, usual, score, usual - seen, addresses, still))
+            found.append(Finding(_KINDS[name], begin, until, about, seen, usual, score, usual - seen, addresses, still))
     return found
 
 
@@ -111,7 +113,7 @@ def _runs(series: Array, low: Array, span: Interval) -> list[tuple[int, int]]:
 
 
 def _joined(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return runs without pauses of less than an hour: what crashes again was not well before."""
+    """Return runs without pauses of less than an hour: a subject that is silent again soon had not recovered."""
     joined: list[tuple[int, int]] = []
     for start, end in sorted(runs):
         if joined and start - joined[-1][1] < _HOUR:

@@ -1,8 +1,10 @@
 """Messages whose bodies are suddenly far larger than those of their topic before."""
 
+from analytics.incidents.candidates import Cluster
 from analytics.incidents.clusters import clusters, exposure, finding, rows_of, size_onset
 from analytics.incidents.finding import Finding
-from analytics.incidents.scan import Cluster, Limits
+from analytics.incidents.kinds import Kind
+from analytics.incidents.spans import Limits
 from analytics.incidents.tables import Tables
 
 _LIMITS = Limits(factor=4.0, events=12, share=0.1, ratio=4.0, likelihood=40.0, floor=0.01, sharpness=1.5)
@@ -23,7 +25,7 @@ def _finding(tables: Tables, cluster: Cluster) -> Finding:
     number, bytes_ = float(cluster.events["n"].sum()), float(cluster.events["bytes"].sum())
     usual = max(float(rows["bytes"].sum()) - bytes_, 0.0) / max(float(rows["sends"].sum()) - number, 1.0)
     facts = {"size": words(bytes_ / max(number, 1.0)), "usual": words(usual)}
-    return finding(tables, cluster, "large_messages", size_onset(tables, cluster), facts)
+    return finding(tables, cluster, Kind.LARGE_MESSAGES, size_onset(tables, cluster), facts)
 
 
 def words(size: float) -> str:

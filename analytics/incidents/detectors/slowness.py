@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
+from analytics.incidents.candidates import Cluster
 from analytics.incidents.clusters import (
     clusters,
     exposure,
@@ -18,7 +19,8 @@ from analytics.incidents.clusters import (
 from analytics.incidents.daily import Course
 from analytics.incidents.exposure import Exposure
 from analytics.incidents.finding import Finding
-from analytics.incidents.scan import Cluster, Limits
+from analytics.incidents.kinds import Kind
+from analytics.incidents.spans import Limits
 from analytics.incidents.tables import STEP, Tables
 
 _LIMITS = Limits(factor=4.0, events=12, share=0.04, ratio=3.0, likelihood=25.0, floor=1e-2)
@@ -48,12 +50,12 @@ _TELLING = 20.0
 
 def _finding(tables: Tables, cluster: Cluster, new: Mapping[str, float], wide: list[Cluster]) -> Finding:
     start, growth = slow_onset(tables, cluster, wide)
-    kind = "latency_growth" if growth else "latency_spike"
+    kind = Kind.LATENCY_GROWTH if growth else Kind.LATENCY_SPIKE
     sdk = rolled_out(tables, cluster, new)
     facts = {"symptom": "slow"}
     if sdk is not None:
-        kind, start = "bad_rollout", rollout_start(tables, cluster, new[sdk], start)
+        kind, start = Kind.BAD_ROLLOUT, rollout_start(tables, cluster, new[sdk], start)
         facts["version"] = version(sdk)
     elif "replica" in cluster.scope:
-        kind = "replica_fault"
+        kind = Kind.REPLICA_FAULT
     return finding(tables, cluster, kind, start, facts)

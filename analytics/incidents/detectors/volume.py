@@ -6,6 +6,7 @@ import pandas as pd
 from analytics.incidents.baseline import Usual, usual_range
 from analytics.incidents.batches import without_batches
 from analytics.incidents.finding import Finding
+from analytics.incidents.kinds import KINDS, Kind
 from analytics.incidents.onsets import volume_bend
 from analytics.incidents.seasonal import POINT, Season, season, weekend_offset
 from analytics.incidents.statistics import Array, Interval, dispersion, gains, intervals, likelihood, smoothed
@@ -61,7 +62,7 @@ def volume(tables: Tables) -> list[Finding]:
     if sends["tenant"].nunique() == 1:
         return topics
     tenants = _judged(tables, "tenant", *_matrix(tables, sends, "tenant"))
-    return _by_cause(topics, [each for each in tenants if each.kind in _GAINS])
+    return _by_cause(topics, [each for each in tenants if KINDS[each.kind].gain])
 
 
 def _by_cause(topics: list[Finding], tenants: list[Finding]) -> list[Finding]:
@@ -81,12 +82,11 @@ def _is_topic_of(topic: Finding, tenant: Finding) -> bool:
     common = min(topic.end, tenant.end) - max(topic.start, tenant.start)
     owner, separator, _ = topic.about["topic"].partition("%")
     same = (owner if separator else "default") == tenant.about["tenant"]
-    return topic.kind in _GAINS and same and common >= 0.5 * min(topic.end - topic.start, tenant.end - tenant.start)
+    return KINDS[topic.kind].gain and same and common >= 0.5 * min(topic.end - topic.start, tenant.end - tenant.start)
 
 
-_GAINS = frozenset({"traffic_surge", "traffic_growth"})
-# Share of a tenant's surplus beyond which one topic is the cause, and topics that gain together whatever their shares:
-# one of a tenant's topics often has most of its messages.
+# Share of a tenant's surplus beyond which one topic is the cause, and the number of topics that gain together, of any
+# shares: one of a tenant's topics often has most of its messages.
 _MOST_OF_TENANT, _TOGETHER = 0.7, 3
 
 
@@ -140,7 +140,7 @@ def _covers(wide: Finding, narrow: Finding) -> bool:
 
 
 def _is_mostly(wide: Finding, surge: Finding) -> bool:
-    """Return whether a long surge is a short one and a little more: an upload is none that lasts all night."""
+    """Return whether a long surge is a short one and a little more: the surge of an upload does not last all night."""
     return wide.kind == surge.kind and _covers(wide, surge) and surge.affected >= _MOSTLY * wide.affected
 
 
@@ -159,7 +159,7 @@ def _from_others(counts: Array) -> Usual:
     """Return a range for records of less than two days: each subject's level in the hours around, at that of most."""
     level = smoothed(counts, _HOUR // 2)
     own = np.median(level, axis=1)[:, None]
-    # Of those that send steadily, half tell how busy a time is; one tenant's surge does not move it.
+    # The course is the median of the subjects that send steadily, so that one tenant's surge does not move it.
     steady = own[:, 0] >= _STEADY
     course = np.median(level[steady] / own[steady], axis=0) if steady.sum() >= _MANY else np.ones(counts.shape[1])
     width = min(_WINDOW, counts.shape[1])
@@ -169,7 +169,8 @@ def _from_others(counts: Array) -> Usual:
     return Usual(np.minimum(around, expected) * 0.7, expected, np.maximum(around, expected) * 1.3)
 
 
-# Hours around a time whose median is usual; least requests of a period, and number, of subjects that tell a course.
+# Hours around a time whose median is usual; for the course, least requests of a period and
+# least number of subjects.
 _WINDOW = 8 * _HOUR
 _STEADY, _MANY = 2.0, 5
 
@@ -184,11 +185,11 @@ def _surges(
         short = span.end - span.start < _GROWTH_HOURS * _HOUR
         if short and seen >= _TIMES * usual and seen - usual >= _LEAST_MORE:
             score = likelihood(seen * sampled, usual * sampled)
-            # Near a nightly batch the usual range is wide: the surge began when it exceeded what is typical.
+            # Near a nightly batch the usual range is wide: the surge began when it exceeded the typical count.
             start = span.start
             while start > 0 and counts[start - 1] > 3.0 * typical[start - 1] + 2.0:
                 start -= 1
-            found.append(_finding(tables, "traffic_surge", about, start, span.end, seen, usual, score, seen - usual))
+            found.append(_finding(tables, Kind.TRAFFIC_SURGE, about, start, span.end, seen, usual, score, seen - usual))
     return found
 
 
@@ -221,9 +222,9 @@ def _growths(
         bend, gain = volume_bend(seen[:peak] * certain, plain[:peak] * certain, span.start, _REACH)
         if gain <= 0 and more < 3.0 * less:
             continue
-        kind, first, last = "traffic_surge", span.start, span.end
+        kind, first, last = Kind.TRAFFIC_SURGE, span.start, span.end
         if gain > 0:
-            kind, first, last = "traffic_growth", min(bend, span.start), peak
+            kind, first, last = Kind.TRAFFIC_GROWTH, min(bend, span.start), peak
         start, end = first * _POINT, min(last * _POINT, tables.periods)
         found.append(_finding(tables, kind, about, start, end, more, less, score, more - less))
     return found
@@ -247,7 +248,7 @@ def _shrinkings(
         # A batch that moves with the clocks is expected at two times; around either, the lowest count is small.
         if some <= _BELOW * least and likelihood(some * certain, least * certain) >= _SURE:
             start, end = span.start * _POINT, min(span.end * _POINT, tables.periods)
-            found.append(_finding(tables, "traffic_drop", about, start, end, some, least, score, more - some))
+            found.append(_finding(tables, Kind.TRAFFIC_DROP, about, start, end, some, least, score, more - some))
     return found
 
 
@@ -275,7 +276,7 @@ def _drops(tables: Tables, about: dict[str, str], counts: Array, low: Array, sam
             end = tables.periods if still else span.end
             # The first period has messages from before.
             silent = counts[span.start + 1 : end].sum() <= _NOTHING * usual
-            kind = "silence" if still and silent else "traffic_drop"
+            kind = Kind.SILENCE if still and silent else Kind.TRAFFIC_DROP
             score = likelihood(seen * sampled, usual * sampled)
             if score >= _SURE:
                 found.append(_finding(tables, kind, about, start, end, seen, usual, score, usual - seen))
@@ -284,7 +285,7 @@ def _drops(tables: Tables, about: dict[str, str], counts: Array, low: Array, sam
 
 def _finding(
     tables: Tables,
-    kind: str,
+    kind: Kind,
     about: dict[str, str],
     start: int,
     end: int,

@@ -126,7 +126,7 @@ async def find_members(services: AdminServices, group: str | None) -> Entries[Gr
 
 
 def _members(services: AdminServices, name: str) -> list[MemberEntry]:
-    # Of a client with two connections, the most recently active one.
+    # The most recently active connection of a client with two.
     members = sorted(
         services.replica.registry.members(Role.CONSUMER, name), key=lambda member: member.last_heartbeat_at
     )

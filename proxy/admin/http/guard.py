@@ -250,7 +250,7 @@ class _Request:
         self.scope = scope
         self.method: str = scope["method"]
         self.path: str = scope["path"]
-        # Of repeated fields the first counts.
+        # The first of repeated fields counts.
         self.headers: dict[str, str] = {}
         for name, value in scope["headers"]:
             self.headers.setdefault(name.decode("latin-1"), value.decode("latin-1"))

@@ -1,8 +1,8 @@
 """Users and ACLs that the brokers keep (ACL 2.0), loaded again every few seconds.
 
-Brokers return passwords in plain text, to users of type Super and others who may read the cluster. They keep their
-users separately: one broker is asked, and another one only if it does not respond. While none does, the last users and
-ACLs remain in force.
+Brokers return passwords in plain text, to users of type Super and others with permission to read the cluster. They keep
+their users separately: one broker is asked, and another one only if it does not respond. While none does, the last
+users and ACLs remain in force.
 """
 
 import asyncio

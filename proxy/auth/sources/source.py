@@ -57,7 +57,7 @@ def grants(sources: Sequence[Source], principal: Principal) -> Grants:
     """Return the role and the policies of a principal, and of its groups in all sources.
 
     A user whom no source knows has the grants of the groups that its credential names. A sender that is exempt by its
-    address may do what clients do, whatever its user is denied.
+    address may do what clients do, even if its user may not.
     """
     own = _own_grants(sources, principal)
     if principal.method is not Method.ADDRESS:

@@ -36,7 +36,7 @@ TABLES = (
     RequestCode.GET_CONSUME_STATS,
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
 )
-# Those of the topic only; others may not have the topic.
+# Requests for the brokers of the topic only; others may not have the topic.
 _OF_TOPIC = (
     RequestCode.GET_TOPIC_CONFIG,
     RequestCode.GET_TOPIC_STATS_INFO,

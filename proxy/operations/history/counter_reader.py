@@ -67,7 +67,7 @@ class CounterReader:
         seen.bytes_in, seen.bytes_out = row.bytes_in, row.bytes_out
         second.protocols[protocol].add(sums)
         second.codes[code] = second.codes.get(code, 0) + sums.requests
-        # Of a system topic, only messages count: tools ask for the route of one to find the brokers.
+        # Only messages of a system topic count: tools ask for the route of one to find the brokers.
         if topic and (row.messages or not is_system(topic)):
             add_to(second.topics, topic, sums, MAX_NAMES)
 

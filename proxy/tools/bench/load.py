@@ -199,7 +199,7 @@ class Load:
         received.messages += 1
         received.bytes += delivery.size
         due = int(text) if text.isdecimal() else 0
-        # Those of a backlog would measure its age.
+        # The latency of a backlog would be its age.
         if own or due >= wall - int((arrived - self._begin) * 1e9):
             received.latency.record((wall - due) // 1000)
 

@@ -34,7 +34,7 @@ class Definitions:
     def __init__(self, client: Client, overwrite: bool) -> None:
         self._client = client
         self._overwrite = overwrite
-        # Those before the import.
+        # Configurations before the import.
         self._topics: dict[str, Configurations] | None = None
         self._groups: dict[str, Configurations] | None = None
 

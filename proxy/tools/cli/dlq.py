@@ -37,7 +37,7 @@ async def _show(client: AdminClient, options: argparse.Namespace, output: Output
     try:
         found = await client.get(path("topics", DLQ_PREFIX + options.group, "messages", options.id))
     except Absent:
-        # Of the group itself, if it is what is missing.
+        # Raise Absent for the group itself, if that is missing.
         await client.get(path("consumer-groups", options.group, "dead-letters"), limit=1)
         raise CommandError(f"group {options.group} has no dead letter {options.id}") from None
     show(output, found)

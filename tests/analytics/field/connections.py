@@ -1,4 +1,4 @@
-"""Connections of the world's clients: long ones that end now and then, deployments, and what incidents do to them."""
+"""Connections of the world's clients: long ones that end now and then, deployments, and the effects of incidents."""
 
 from typing import Any
 

@@ -155,7 +155,7 @@ def group_rewinds(stage: Stage) -> None:
 
 
 def redeliveries(stage: Stage, dead: float = 0.0) -> None:
-    # Of remoting's dead letters only brokers know.
+    # Only brokers know of remoting's dead letters.
     by_remoting = remoting(stage)
     chosen = stage.topic(40, 120, fits=lambda topic: topic.weight == 1 and not (dead and by_remoting(topic)))
     if chosen is None:

@@ -24,7 +24,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Slowdown:
-    """A group takes this share of what arrives, of all queues or of some; then it catches up. Open: it never does."""
+    """A group takes this share of the messages, of all queues or of some; then it catches up. Open: it never does."""
 
     group: int
     start: float

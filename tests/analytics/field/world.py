@@ -86,7 +86,7 @@ class World:
     topics: list[Topic] = field(default_factory=list)
     groups: list[Group] = field(default_factory=list)
     clients: list[Client] = field(default_factory=list)
-    # Factor of all latencies at each minute: what is busy is slower.
+    # Factor of all latencies at each minute: busy systems are slower.
     busy: Array = field(default_factory=lambda: np.empty(0))
 
     @property

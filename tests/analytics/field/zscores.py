@@ -5,6 +5,7 @@ import pandas as pd
 
 from analytics.incidents.finding import Finding
 from analytics.incidents.incident import Incident
+from analytics.incidents.kinds import Kind
 from analytics.incidents.tables import STEP, Tables
 
 _HOUR = 3600 // STEP
@@ -42,6 +43,8 @@ def _runs(topic: str, measure: str, series: np.ndarray, first: int) -> list[Inci
         for start, end in zip(edges[::2], edges[1::2], strict=True):
             if kind:
                 begin, until = ((first + edge) * 3600.0 for edge in (start, end))
-                finding = Finding(kind, begin, until, {"topic": topic}, 0.0, 0.0, float(score[start:end].max()))
-                found.append(Incident(kind, "info", begin, until, False, finding.about, "", "", 0.0, 0, (finding,)))
+                finding = Finding(Kind(kind), begin, until, {"topic": topic}, 0.0, 0.0, float(score[start:end].max()))
+                found.append(
+                    Incident(finding.kind, "info", begin, until, False, finding.about, "", "", 0.0, 0, (finding,))
+                )
     return found

@@ -16,7 +16,7 @@ from analytics.command import main
 from analytics.jobs.incidents import find
 from analytics.jobs.package import package
 from analytics.jobs.report import Order
-from analytics.records import NoRecords, Skipped
+from analytics.record_errors import NoRecords, Skipped
 from proxy.__main__ import main as gantry
 from proxy.tools import extensions
 

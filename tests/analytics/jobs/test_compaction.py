@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from analytics.jobs import partitions
 from analytics.jobs.compaction import compact
 from analytics.jobs.place import Directory
-from analytics.records import NoRecords
+from analytics.record_errors import NoRecords
 from tests.analytics.frames import at, connection, send
 from tests.analytics.jobs.record_files import rows, write
 

@@ -29,7 +29,7 @@ from analytics.jobs.engine import select
 from analytics.jobs.place import Directory
 from analytics.jobs.report import Order, report
 from analytics.jobs.rollups import DAILY, HOURLY, read, roll
-from analytics.records import NoRecords
+from analytics.record_errors import NoRecords
 from analytics.schema import REQUESTS
 from tests.analytics import frames as kit
 

@@ -14,12 +14,13 @@ import pytest
 
 from analytics.incidents.finding import Finding
 from analytics.incidents.incident import Incident
+from analytics.incidents.kinds import Kind
 from analytics.jobs import notifications, streaming
 from analytics.jobs.notifications import Channels, Mail, announce
 
-_FINDING = Finding("silence", 3600.0, 7200.0, {"topic": "shop%orders"}, 0, 9, 20.0, open=True)
+_FINDING = Finding(Kind.SILENCE, 3600.0, 7200.0, {"topic": "shop%orders"}, 0, 9, 20.0, open=True)
 OPEN = Incident(
-    "silence", "critical", 3600.0, 7200.0, True, _FINDING.about, "Nothing was sent.", "Look.", 9, 1, (_FINDING,)
+    Kind.SILENCE, "critical", 3600.0, 7200.0, True, _FINDING.about, "Nothing was sent.", "Look.", 9, 1, (_FINDING,)
 )
 OVER = replace(OPEN, open=False, end=9000.0, start=3900.0)
 
@@ -117,7 +118,7 @@ def test_mail_says_what_happened_and_what_to_do(tmp_path: Path) -> None:
     assert "Subject: Gantry: 1 incident, 1 going on" in lines
     assert "CRITICAL silence, since 1970-01-01 01:00 UTC, it goes on" in lines
     assert "What to do: Look." in lines
-    # Nobody listens any more.
+    # The port is closed now.
     assert not announce([OPEN], Channels(mail=Mail(address, "gantry@example.org", "ops@example.org")))
 
 
@@ -156,9 +157,9 @@ def test_an_incident_that_is_no_longer_found_is_withdrawn(hook: Hook, tmp_path: 
 
 def test_an_incident_of_another_kind_replaces_the_announced_one(hook: Hook, tmp_path: Path) -> None:
     channels = Channels(hook.url, state=tmp_path / "state.json")
-    for now in ([OPEN], [replace(OPEN, kind="outage")]):
+    for now in ([OPEN], [replace(OPEN, kind=Kind.TRAFFIC_DROP)]):
         assert announce(now, channels)
     assert [(each["kind"], each["state"]) for each in hook.bodies[1]["incidents"]] == [
-        ("outage", "open"),
+        ("traffic_drop", "open"),
         ("silence", "withdrawn"),
     ]

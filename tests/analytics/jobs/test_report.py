@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from analytics import facts
 from analytics.jobs.report import Order, report
-from analytics.records import NoRecords
+from analytics.record_errors import NoRecords
 from proxy.traffic_rules import parsing as rules
 from tests.analytics.frames import at, send
 from tests.analytics.jobs.record_files import write

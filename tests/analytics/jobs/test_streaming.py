@@ -19,7 +19,7 @@ from analytics.generator import Plan, generate
 from analytics.jobs.incidents import find
 from analytics.jobs.report import Order as Span
 from analytics.jobs.streaming import INCIDENTS, Limits, Order, evaluate_windows, post, stream, windows
-from analytics.records import NoRecords
+from analytics.record_errors import NoRecords
 from tests.analytics.frames import Row, at, contents, failed, receive, requests, send
 from tests.analytics.jobs.record_files import TIMEOUT, job, kill, rows, until, write
 

@@ -13,6 +13,7 @@ from playwright.async_api import async_playwright, expect
 from analytics.facts import Limits
 from analytics.incidents.finding import Finding
 from analytics.incidents.incident import Incident
+from analytics.incidents.kinds import Kind
 from analytics.incidents.tables import Tables
 from analytics.lineage import lineage
 from analytics.report.explorer import explorer
@@ -25,7 +26,7 @@ _T = _BEGIN // 300
 _TIMEOUT = 60_000
 
 
-def _incident(kind: str = "consumer_stopped", severity: str = "critical", *, still: bool = False) -> Incident:
+def _incident(kind: Kind = Kind.CONSUMER_STOPPED, severity: str = "critical", *, still: bool = False) -> Incident:
     about = {"group": "shop%orders-billing", "topic": "shop%orders"}
     found = Finding(kind, _BEGIN + 3600, _BEGIN + 7200, about, 0, 9, 20.0, open=still)
     return Incident(
@@ -84,7 +85,7 @@ def _tables() -> Tables:
 
 
 def test_verdict_says_whether_something_goes_on_and_shows_it_first() -> None:
-    over, still = _incident(), _incident("silence", "warning", still=True)
+    over, still = _incident(), _incident(Kind.SILENCE, "warning", still=True)
     assert first_screen([], "UTC")["title"] == "Healthy"
     assert first_screen([over], "UTC")["title"] == "Healthy again"
     verdict = first_screen([over, still], "Europe/Berlin")
@@ -93,12 +94,12 @@ def test_verdict_says_whether_something_goes_on_and_shows_it_first() -> None:
     assert [card["kind"] for card in verdict["first"]] == ["Silence", "Consumer stopped"]
     assert verdict["first"][0]["span"] == "since Fri 23 Oct 03:00"
     assert [card["impact"] for card in verdict["first"]] == ["9 requests missing", "9 messages"]
-    # The place in the embedded data, whatever the order of the cards.
+    # The place in the embedded data, in any order of the cards.
     assert [card["place"] for card in verdict["first"]] == [1, 0]
 
 
 def test_other_incidents_are_named_without_a_click() -> None:
-    verdict = first_screen([_incident() for _ in range(3)] + [_incident("hot_key", "info")] * 2, "UTC")
+    verdict = first_screen([_incident() for _ in range(3)] + [_incident(Kind.HOT_KEY, "info")] * 2, "UTC")
     assert (len(verdict["rest"]), verdict["more"]) == (2, "2 more: hot key")
 
 

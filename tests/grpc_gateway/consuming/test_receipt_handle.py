@@ -17,7 +17,7 @@ _TEXT = "3 1700000000000 60000 2 1 broker-a 4 5"
 _MAX_LONG = 2**63 - 1
 
 
-# What a handle looks like, beside the ranges of its numbers.
+# The form of a handle, beside the ranges of its numbers.
 _FORMAT = re.compile(
     r"([0-9]{1,19} ){3}[0-9]{1,10} [012] [^\x00-\x20\x7f]{1,255} [0-9]{1,10} [0-9]{1,19}"
     r"( -?[0-9]{1,19}( [!-~]{1,64})?)?"

@@ -227,7 +227,7 @@ def test_member_that_is_elsewhere_for_one_worker_may_be_connected_to_another() -
     first = ConsumerGroupEntry(name="g", members=here, subscriptions={"a": {"t": ("*", "TAG")}})
     second = ConsumerGroupEntry(name="g", members=there, subscriptions={"b": {"t": ("x", "TAG")}})
     group = Entries.merge([Entries(0, [first]), Entries(1, [second])]).single.group(_STATUS)
-    # Of members elsewhere, the entry with subscriptions.
+    # The entry with subscriptions, of members elsewhere.
     assert group.members == [here[0], there[0], there[2]]
     (skew,) = group.skew
     assert (group.state, group.lag, group.lag_seconds) == (GroupState.ONLINE, 4, 1.5)

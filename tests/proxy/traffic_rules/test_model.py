@@ -20,6 +20,6 @@ def test_a_rule_applies_to_the_codes_of_its_kind_and_match() -> None:
     # Heartbeats are covered only by rules that name them.
     assert RequestCode.HEART_BEAT not in codes(Allow) | codes(Allow, actions=["Sub"])
     assert codes(Allow, requests=["HEART_BEAT"]) == {RequestCode.HEART_BEAT}
-    # Of actions and requests, both must fit.
+    # Both actions and requests must fit.
     assert codes(Allow, actions=["Pub"], requests=["SEND_MESSAGE", "PULL_MESSAGE"]) == {RequestCode.SEND_MESSAGE}
     assert codes(Allow, actions=["Sub"], requests=["HEART_BEAT"]) == {RequestCode.HEART_BEAT}
