@@ -1,17 +1,20 @@
 """Checks: functions that run before a request is handled and reject it by raising its error."""
 
 import asyncio
+import logging
 import math
 from collections.abc import Callable
 from typing import Final
 
 from proxy.core.context import Context
 from proxy.core.long_poll import end_poll
+from proxy.settings.model import Settings
 from remoting.codes import GO_AWAY_VERSION, RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import GoAway, InvalidRequest, NotPermitted, Overloaded, UnsupportedRequest
 from remoting.names import MAX_NAME_LENGTH
 from remoting.requests import Action, Direction, RequestSpec
+from remoting.signature import ACCESS_KEY
 
 Check = Callable[[Context], None]
 
@@ -40,6 +43,43 @@ def well_formed(context: Context) -> None:
         if value is not None and len(value) > MAX_NAME_LENGTH:
             length = len(value)
             raise InvalidRequest(f"the field {name} of {length} characters is over the limit of {MAX_NAME_LENGTH}")
+
+
+class OwnCredentials:
+    """Rejects requests of remoting clients that are signed with Gantry's own credentials towards the brokers.
+
+    Brokers show a client the signatures of requests that they hand to it, and those can be sent again with other
+    requests (`proxy.core.push_relay`). Nobody but Gantry has a reason to sign as Gantry.
+    """
+
+    def __init__(self, access_key: str) -> None:
+        self._access_key = access_key
+        self._logged_at = -math.inf
+
+    def check(self, context: Context) -> None:
+        if context.fields.get(ACCESS_KEY) != self._access_key or not context.channel.signs:
+            return
+        if context.started - self._logged_at >= _LOG_INTERVAL:
+            self._logged_at = context.started
+            _log.warning(
+                "%s sends a request with cluster.access_key, which is for Gantry alone: refused; "
+                "give clients and tools users of their own",
+                context.channel.peer.address,
+            )
+        raise NotPermitted("the access key is that of Gantry itself; use another user")
+
+
+_log = logging.getLogger("gantry.auth")
+# Seconds between log lines, which any client can cause.
+_LOG_INTERVAL: Final = 60.0
+
+
+def first_checks(settings: Settings) -> tuple[Check, ...]:
+    """Return the checks before the decision about permissions. An embedded broker gets no signatures of Gantry."""
+    access_key = settings.cluster.access_key
+    if access_key is None or settings.has_embedded_broker:
+        return (well_formed,)
+    return well_formed, OwnCredentials(access_key).check
 
 
 class Tools:

@@ -13,11 +13,13 @@ from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectionLost, ConsumerNotOnline, InvalidRequest, RemotingError, RequestTimeout
+from remoting.signature import without_signature
 
 
 async def query_client(core: Messaging, context: Context) -> RemotingCommand:
     """Send the request to the client if it is connected here, else to a broker at which it is registered.
 
+    The client does not get the signature: it could use it in other requests (see `proxy.core.push_relay`).
     CONSUME_MESSAGE_DIRECTLY names a message, which only its broker adds. The check `Tools` rejects a body: one from a
     client is never relayed to another client as a message.
     """
@@ -25,7 +27,7 @@ async def query_client(core: Messaging, context: Context) -> RemotingCommand:
     member = core.registry.find(client_id, Role.CONSUMER, group)
     needs_broker = context.code == RequestCode.CONSUME_MESSAGE_DIRECTLY
     if not needs_broker and member is not None and member.channel is not None:
-        request = commands.request(context.code, dict(context.fields))
+        request = commands.request(context.code, without_signature(context.fields))
         try:
             return await member.channel.request(request, CLIENT_TIMEOUT)
         except (RequestTimeout, ConnectionLost) as error:

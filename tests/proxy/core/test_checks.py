@@ -1,11 +1,12 @@
 import pytest
 
-from proxy.core.checks import Tools, well_formed
+from proxy.core.checks import Tools, first_checks, well_formed
 from proxy.core.context import Context
 from proxy.settings.model import Settings
 from remoting.codes import RequestCode
 from remoting.errors import InvalidRequest, NotPermitted
 from remoting.requests import REQUESTS, Action, RequestSpec
+from remoting.signature import Credentials, sign
 from tests.proxy.fakes import FakeChannel
 from tests.proxy.messages import complete
 
@@ -34,6 +35,30 @@ async def test_tools_check_ignores_requests_of_clients() -> None:
     for spec in REQUESTS.values():
         if not spec.tool:
             Tools("none").check(context(spec))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("code", [RequestCode.AUTH_LIST_USER, RequestCode.SEND_MESSAGE_V2])
+async def test_requests_signed_with_gantrys_own_credentials_are_refused(
+    code: RequestCode, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = Settings(cluster={"access_key": "gantry", "secret_key": "secret"})
+    (_, own) = first_checks(settings)
+    for user, refused in (("gantry", True), ("alice", False), (None, False)):
+        command = complete(REQUESTS[code])
+        if user is not None:
+            sign(command, Credentials(user, "secret"))
+        sent = Context(FakeChannel(), command, REQUESTS[code], 0.0)
+        if refused:
+            for _ in range(3):
+                with pytest.raises(NotPermitted, match="that of Gantry itself"):
+                    own(sent)
+        else:
+            own(sent)
+    assert caplog.text.count("cluster.access_key") == 1
+    assert len(first_checks(Settings())) == 1
+    embedded = settings.model_copy(update={"embedded": Settings(embedded={"directory": "/tmp/x"}).embedded})
+    assert len(first_checks(embedded)) == 1
 
 
 def test_all_rows_that_change_topics_groups_or_users_are_for_tools() -> None:

@@ -77,6 +77,23 @@ def test_signer_without_credentials_removes_signatures() -> None:
     assert command.fields == command.header["extFields"] == {"consumerGroup": "g"}
 
 
+@pytest.mark.parametrize("code", [RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.CONSUME_MESSAGE_DIRECTLY])
+@pytest.mark.parametrize("by_client", [True, False])
+def test_requests_that_brokers_show_to_clients_are_not_signed_for_others(code: RequestCode, by_client: bool) -> None:
+    """A client that gets Gantry's signature could send any request as Gantry."""
+    command = request(code, clientId="c1", consumerGroup="g")
+    if by_client:
+        signed(command)
+    sent = command.copy()
+    Signer(OWN, resigns=True, vouches=True).sign_outgoing(FakeChannel(), sent)
+    assert sent.fields == command.fields
+    Signer(None, resigns=True).sign_outgoing(FakeChannel(), sent)
+    assert sent.fields == {"clientId": "c1", "consumerGroup": "g"}
+    assert (SIGNATURE in command.fields) is by_client, "observers see the client's fields"
+    Signer(OWN).sign_outgoing(None, sent)
+    assert verify(sent, OWN.key), "the operator's own requests are"
+
+
 @pytest.mark.parametrize(("resigns", "changed"), [(False, False), (True, True)])
 async def test_signed_request_is_changed_only_if_gantry_signs_it(resigns: bool, changed: bool) -> None:
     on = stage()
