@@ -12,7 +12,7 @@ from proxy.core.messaging import Messaging
 from remoting import command as commands
 from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
-from remoting.errors import BodyError, ServiceUnavailable
+from remoting.errors import ServiceUnavailable
 from remoting.ids import RecallHandle
 from remoting.names import RETRY_PREFIX
 from remoting.requests import REQUESTS
@@ -61,14 +61,12 @@ def topics_of(message: messages.StoredMessage, group: str) -> tuple[str, ...]:
 async def topics_of_delayed(core: Messaging, context: Context) -> set[str]:
     """Return the topics of the delayed messages with the id in a request's recall handle; "" for unknown ones.
 
+    Raises BodyError for a handle that cannot be read: a broker might read it.
+
     The topic in the handle is a client's text: brokers remove a delayed message by its id alone, unless
     appendTopicForTimerDeleteKey is on.
     """
-    try:
-        handle = RecallHandle.parse(context.fields.get("recallHandle", ""))
-    except BodyError:
-        # The broker rejects it.
-        return set()
+    handle = RecallHandle.parse(context.fields.get("recallHandle", ""))
     broker = context.fields.get("bname") or context.channel.peer.broker or handle.broker_name
     fields = {
         "topic": _TIMER_TOPIC,

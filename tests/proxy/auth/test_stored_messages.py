@@ -1,6 +1,7 @@
 """Requests that name a message instead of its topic."""
 
 import asyncio
+import base64
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from proxy.core.replies import Replies
 from remoting import messages
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, response, success
-from remoting.errors import ServiceUnavailable
+from remoting.errors import BodyError, ServiceUnavailable
 from remoting.ids import OffsetMessageId, RecallHandle
 from remoting.requests import REQUESTS
 from remoting.signature import Credentials
@@ -209,11 +210,19 @@ async def test_delayed_messages_of_other_topics_are_not_recalled(tmp_path: Path)
 
     core, guard = stage(FakeBackend(answer=answer)).core, StoredMessages(made, Replies())
     channel = FakeChannel(principal=made.principal("alice-1", Method.SIGNATURE))
-    for identity, code in (("A", 0), ("B", NO_PERMISSION), ("C", 0)):
+    for identity, code in (("A", 0), ("B", NO_PERMISSION), ("C", 0), ("B more", NO_PERMISSION)):
         handle = RecallHandle("orders", "broker-a", 1, identity)
         recall = request(RequestCode.RECALL_MESSAGE, topic="orders", recallHandle=str(handle), bname="broker-a")
         reply = await guard.recall(core, Context(channel, recall, REQUESTS[recall.code], 0.0))
         assert reply.code == code, identity
+    # Java replaces bytes that are no UTF-8.
+    for raw in (b"v1 orders broker-a 1 B \xff", b"v1 orders broker-a 1 B\xff"):
+        recall.fields["recallHandle"] = base64.urlsafe_b64encode(raw).decode()
+        try:
+            reply = await guard.recall(core, Context(channel, recall, REQUESTS[recall.code], 0.0))
+        except BodyError:
+            continue
+        assert reply.code == NO_PERMISSION
 
 
 @pytest.mark.parametrize("code", [RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.END_TRANSACTION])

@@ -1,6 +1,7 @@
 """Requests of namespaced clients that name a message instead of its topic."""
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from remoting import command as commands
 from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
+from remoting.errors import BodyError
 from remoting.ids import RecallHandle
 from remoting.requests import REQUESTS
 from tests.cluster.client import pull_fields
@@ -128,6 +130,21 @@ async def test_delayed_messages_of_other_tenants_are_not_recalled() -> None:
         for identity, code in expected.items():
             reply = await _handled(guarded, core, channel, identity)
             assert reply.code == code, identity
+
+
+async def test_an_unreadable_recall_handle_is_not_left_to_the_broker() -> None:
+    """Java reads more handles than Gantry: it replaces bytes that are no UTF-8."""
+    backend = FakeBackend()
+    guarded = TenantMessages().wrap({})[RequestCode.RECALL_MESSAGE]
+    channel = GrpcChannel("c", peer())
+    channel.name_mapping = ResourceNames(NameMapping("umbrella"))
+    handle = base64.urlsafe_b64encode(b"v1 umbrella%t broker-a 1 B\xff").decode()
+    sent = request(RequestCode.RECALL_MESSAGE, topic="umbrella%t", recallHandle=handle, bname="broker-a")
+    handling = guarded(stage(backend).core, Context(channel, sent, REQUESTS[sent.code], 0.0))
+    assert handling is not None
+    with pytest.raises(BodyError):
+        await handling
+    assert backend.sent == []
 
 
 async def _handled(guarded: Any, core: Messaging, channel: GrpcChannel, identity: str) -> RemotingCommand:
