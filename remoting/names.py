@@ -4,6 +4,12 @@
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
 
+# Prefix of a light message queue, an index of messages that are stored in another topic. That of a lite topic is
+# `%LMQ%$PARENT$NAME` (LiteUtil of RocketMQ 5.5).
+LMQ_PREFIX = "%LMQ%"
+_LITE_SEPARATOR = "$"
+_LITE_PREFIX = LMQ_PREFIX + _LITE_SEPARATOR
+
 # Maximum length in characters of a group's name (RocketMQ's Validators.CHARACTER_MAX_LENGTH).
 MAX_GROUP_LENGTH = 255
 # Maximum length in characters of any name in a request. A topic that brokers create has at most 127 characters, but the
@@ -49,6 +55,12 @@ def is_internal(topic: str) -> bool:
     if topic in (DEFAULT_TOPIC, _TRACE_TOPIC) or topic.startswith(_REGION_TRACE_PREFIX):
         return False
     return topic in SYSTEM_TOPICS or topic[: len(_SYSTEM_PREFIX)].lower() == _SYSTEM_PREFIX
+
+
+def parent_topic(queue: str) -> str | None:
+    """Return the topic that has the messages of a lite topic's queue; None for other names."""
+    parent, separator, name = queue.removeprefix(_LITE_PREFIX).partition(_LITE_SEPARATOR)
+    return parent if queue.startswith(_LITE_PREFIX) and parent and separator and name else None
 
 
 def listed(text: str) -> tuple[str, ...]:
