@@ -277,3 +277,31 @@ async def test_batch_with_a_forged_born_host_is_rejected(text: str, forged: bool
     else:
         await on.ask(command)
     assert len(on.backend.sent) == (not forged)
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "batch"),
+    [
+        (RequestCode.SEND_BATCH_MESSAGE, "i", {"m": "false"}),
+        (RequestCode.SEND_BATCH_MESSAGE, "i", {}),
+        (RequestCode.SEND_MESSAGE_V2, "i", {"m": "true"}),
+        (RequestCode.SEND_MESSAGE, "properties", {"batch": "TRUE"}),
+    ],
+)
+async def test_forged_born_host_is_found_wherever_a_broker_reads_it(
+    code: RequestCode, name: str, batch: dict[str, str]
+) -> None:
+    """Brokers decide by the flag, not by the request code, where the properties are."""
+    on, forged = stage(), f"{BORN}\x011.2.3.4:5\x02"
+    on.core.signer = Signer(OWN)
+    command = signed(complete(REQUESTS[code], **batch, **{name: forged}))
+    with pytest.raises(InvalidRequest, match=BORN):
+        await on.ask(command)
+    command = signed(complete(REQUESTS[code], **batch))
+    command.body = messages.encode_batch([BatchMessage(0, b"a", forged)])
+    if batch.get("m") != "false":
+        with pytest.raises(InvalidRequest, match=BORN):
+            await on.ask(command)
+    # Unsigned requests may be changed.
+    await on.ask(complete(REQUESTS[code], **batch, **{name: forged}))
+    assert properties.get(on.backend.sent[-1].fields[name], BORN) in ("192.0.2.7:50000", None)
