@@ -116,7 +116,7 @@ class App:
         self.registry = ClientRegistry(settings.client_expiry)
         self.tracing = self._new_tracing()
         self.authority = assembly.authority(settings.auth, self._user_sources(), settings.sync.topics)
-        self.request_guards = None if self.authority is None else RequestGuards(self.authority, settings)
+        self.request_guards = None if self.authority is None else RequestGuards(self.authority, settings, self.registry)
         self._tenant_guards = TenantGuards(settings, self.authority is not None)
         self.core = self._new_core()
         if settings.has_embedded_broker:

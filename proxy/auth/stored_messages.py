@@ -14,6 +14,7 @@ from proxy.auth.resources import popped_topic
 from proxy.core import stored_topics
 from proxy.core.backend import Push
 from proxy.core.channel import Channel
+from proxy.core.client_registry import Groups
 from proxy.core.context import Context
 from proxy.core.forwarding import forward
 from proxy.core.messaging import Messaging, Reply, as_future
@@ -35,15 +36,23 @@ Serve = Callable[[Context], Awaitable[RemotingCommand] | None]
 class StoredMessages:
     """Checks the topics of the messages themselves.
 
-    replies: finds the recipients of pushed replies. brokers_judge: whether brokers decide about the requests that
-    remoting clients have signed. recalls_by_id: whether brokers recall a message by its id, whatever its topic is.
+    replies: finds the recipients of pushed replies. groups_of: returns the groups of a client by accepted heartbeats.
+    brokers_judge: whether brokers decide about the requests that remoting clients have signed. recalls_by_id: whether
+    brokers recall a message by its id, whatever its topic is.
     """
 
     def __init__(
-        self, authority: Authority, replies: Replies, *, brokers_judge: bool = False, recalls_by_id: bool = True
+        self,
+        authority: Authority,
+        replies: Replies,
+        groups_of: Callable[[Channel], Groups] = lambda channel: Groups(),
+        *,
+        brokers_judge: bool = False,
+        recalls_by_id: bool = True,
     ) -> None:
         self._authority = authority
         self._replies = replies
+        self._groups_of = groups_of
         self._brokers_judge = brokers_judge
         # For the core: handlers of requests, and `Messaging.reply_guards`.
         self.handlers = {
@@ -151,9 +160,12 @@ class StoredMessages:
     def _may_receive(self, channel: Channel, needed: Permission, command: RemotingCommand) -> bool:
         principals, host = [channel.principal], channel.peer.address.host
         signed = channel.signs and channel.principal.method is Method.SIGNATURE
-        if self._brokers_judge and signed and channel.session.is_member:
-            # A broker has accepted the client as a member of the group.
-            return True
+        if self._brokers_judge and signed and channel.principal.failure is not None and channel.session.is_member:
+            # Gantry does not know the user, and a broker has accepted the client as a member of the group. That proves
+            # little about producers, whose groups need no permission: users that Gantry knows need one on the topic.
+            pushed, groups = _group_of(command), self._groups_of(channel)
+            if not (pushed - groups):
+                return True
         if isinstance(channel, BrokerChannel):
             # It may be another replica, with many clients.
             principals += channel.session.members.values()
@@ -208,6 +220,14 @@ def _of_consumption(command: RemotingCommand) -> Permission | None:
     if topic == DLQ_PREFIX + group:
         return None
     return Permission(ResourceKind.TOPIC, popped_topic(topic, group), (Action.SUB,))
+
+
+def _group_of(command: RemotingCommand) -> Groups:
+    """Return the group whose member gets a broker's message."""
+    if command.code == RequestCode.CHECK_TRANSACTION_STATE:
+        group = messages.decode_message(command.body).get(properties.PRODUCER_GROUP) or ""
+        return Groups(producers=frozenset((group,)))
+    return Groups(consumers=frozenset((command.fields.get("consumerGroup", ""),)))
 
 
 # The permission that a client needs for a message that a broker sends to it.

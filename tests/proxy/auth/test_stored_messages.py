@@ -9,6 +9,7 @@ import pytest
 from proxy.app import App
 from proxy.auth.stored_messages import StoredMessages
 from proxy.core.channel import Channel
+from proxy.core.client_registry import Groups
 from proxy.core.context import Context
 from proxy.core.principal import Method
 from proxy.core.replies import Replies
@@ -21,7 +22,7 @@ from remoting.requests import REQUESTS
 from remoting.signature import Credentials
 from tests.proxy.auth.test_authority import command
 from tests.proxy.auth.test_replica import replica, until
-from tests.proxy.auth.users import ALICE, IMPOSTOR, ROOT, STRANGER, authority, new_topic, signed
+from tests.proxy.auth.users import ALICE, BOB, IMPOSTOR, ROOT, STRANGER, authority, new_topic, signed
 from tests.proxy.fakes import FakeBackend, FakeChannel, stage
 from tests.proxy.messages import heartbeat, request
 from tests.proxy.replica import Client
@@ -164,19 +165,34 @@ async def test_a_false_access_key_gives_no_permission_for_pushed_messages(tmp_pa
     push(channel, request(RequestCode.CHECK_TRANSACTION_STATE, message, True))
 
 
-async def test_pushed_messages_are_for_clients_that_brokers_have_accepted(tmp_path: Path) -> None:
-    message = await stored_record(tmp_path)
+@pytest.mark.parametrize(
+    ("credentials", "groups", "received"),
+    [
+        (STRANGER, Groups(producers=frozenset({"p"})), True),
+        (STRANGER, Groups(producers=frozenset({"other"}), consumers=frozenset({"p"})), False),
+        # Brokers let any client register in a producer group.
+        (BOB, Groups(producers=frozenset({"p"})), False),
+        (ALICE, Groups(producers=frozenset({"p"})), True),
+    ],
+    ids=["a member", "a member of another group", "a known user without permission", "a known user"],
+)
+async def test_pushed_messages_are_for_clients_that_brokers_have_accepted(
+    tmp_path: Path, credentials: Credentials, groups: Groups, received: bool
+) -> None:
+    half = messages.StoredMessage(topic="orders", properties="PGROUP\x01p\x02")
     made = authority(tmp_path)
     relayed: list[RemotingCommand] = []
-    guard = StoredMessages(made, Replies(), brokers_judge=True)
+    guard = StoredMessages(made, Replies(), lambda _: groups, brokers_judge=True)
     push = guard.check_push(lambda _, command: relayed.append(command))
-    check = request(RequestCode.CHECK_TRANSACTION_STATE, message, True)
+    check = request(RequestCode.CHECK_TRANSACTION_STATE, messages.encode_message(half), True)
     channel = FakeChannel()
-    channel.principal = made.of_command(signed(command(RequestCode.HEART_BEAT), STRANGER), channel.peer)
-    for accepted in (False, True):
-        channel.session.is_member = accepted
-        push(channel, check)
-        assert len(relayed) == accepted
+    channel.principal = made.of_command(signed(command(RequestCode.HEART_BEAT), credentials), channel.peer)
+    push(channel, check)
+    assert len(relayed) == (credentials is ALICE), "no broker has accepted the client yet"
+    relayed.clear()
+    channel.session.is_member = True
+    push(channel, check)
+    assert len(relayed) == received
 
 
 async def test_brokers_judge_what_they_send_to_clients_that_only_they_know(tmp_path: Path) -> None:
