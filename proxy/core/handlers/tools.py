@@ -4,6 +4,7 @@ GET_CONSUMER_RUNNING_INFO and CONSUME_MESSAGE_DIRECTLY are for a client, DELETE_
 and those that only the embedded broker serves for any broker.
 """
 
+from proxy.core import stored_topics
 from proxy.core.client_registry import Role
 from proxy.core.context import Context
 from proxy.core.forwarding import send
@@ -12,7 +13,15 @@ from proxy.core.unanswered import CLIENT_TIMEOUT, failure_code
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import ConnectionLost, ConsumerNotOnline, InvalidRequest, RemotingError, RequestTimeout
+from remoting.errors import (
+    ConnectionLost,
+    ConsumerNotOnline,
+    InvalidRequest,
+    NotPermitted,
+    RemotingError,
+    RequestTimeout,
+)
+from remoting.ids import OffsetMessageId
 from remoting.signature import without_signature
 
 
@@ -33,7 +42,7 @@ async def query_client(core: Messaging, context: Context) -> RemotingCommand:
         except (RequestTimeout, ConnectionLost) as error:
             return commands.response(failure_code(error), remark=str(error))
     # CONSUME_MESSAGE_DIRECTLY may name the message's broker; otherwise any broker that has the client can query it.
-    named = context.fields.get("brokerName") if needs_broker else None
+    named = (context.fields.get("brokerName") or context.broker) if needs_broker else None
     brokers = [named] if named else sorted(await core.backend.brokers())
     if not brokers:
         raise InvalidRequest("no broker is available that could query the client")
@@ -48,6 +57,37 @@ async def query_client(core: Messaging, context: Context) -> RemotingCommand:
     if reply is None:
         raise ConsumerNotOnline(f"the client {client_id} of group {group} is not connected")
     return reply
+
+
+async def consume_message(core: Messaging, context: Context) -> RemotingCommand:
+    """CONSUME_MESSAGE_DIRECTLY of an operator, who may have got the id of the message from others."""
+    await find_message(core, context)
+    return await query_client(core, context)
+
+
+async def find_message(core: Messaging, context: Context) -> None:
+    """Find the broker that has the message of a CONSUME_MESSAGE_DIRECTLY, and note it for `query_client`.
+
+    Raises NotPermitted if none has it: a broker would send the bytes at any offset. Raises BodyError, and the error of
+    the only broker.
+    """
+    text = context.fields.get("msgId")
+    if text is None:
+        return
+    offset = str(OffsetMessageId.parse(text).offset)
+    named = context.fields.get("brokerName")
+    brokers = [named] if named else sorted(await core.backend.brokers())
+    for broker in brokers:
+        try:
+            message = await stored_topics.view_at(core, broker, offset)
+        except RemotingError:
+            if len(brokers) == 1:
+                raise
+            continue
+        if message is not None:
+            context.broker = broker
+            return
+    raise NotPermitted(f"no broker has the message {text}")
 
 
 async def ask_only_broker(core: Messaging, context: Context) -> RemotingCommand:

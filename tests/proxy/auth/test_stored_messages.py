@@ -13,10 +13,10 @@ from proxy.core.client_registry import Groups
 from proxy.core.context import Context
 from proxy.core.principal import Method
 from proxy.core.replies import Replies
-from remoting import messages
+from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, response, success
-from remoting.errors import BodyError, ServiceUnavailable
+from remoting.errors import BodyError, NotPermitted, ServiceUnavailable
 from remoting.ids import OffsetMessageId, RecallHandle
 from remoting.requests import REQUESTS
 from remoting.signature import Credentials
@@ -287,3 +287,69 @@ async def test_a_delayed_message_is_not_hidden_by_others_with_its_id(tmp_path: P
     recall = request(RequestCode.RECALL_MESSAGE, topic="orders", recallHandle=str(handle), bname="broker-a")
     reply = await guard.recall(core, Context(channel, recall, REQUESTS[recall.code], 0.0))
     assert reply.code == NO_PERMISSION
+
+
+def _broker(record: messages.StoredMessage, queued: messages.StoredMessage) -> FakeBackend:
+    """A broker that shows one record at every offset, and has one message in every queue."""
+
+    def answer(_: str, sent: RemotingCommand) -> RemotingCommand:
+        shown = {RequestCode.VIEW_MESSAGE_BY_ID: record, RequestCode.PULL_MESSAGE: queued}.get(RequestCode(sent.code))
+        return success(body=b"" if shown is None else messages.encode_message(shown))
+
+    return FakeBackend(names=["broker-a"], answer=answer)
+
+
+_OFFSET = {"offset": "1", "commitLogOffset": "1", "msgId": str(OffsetMessageId("127.0.0.1", 10911, 1))}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        RequestCode.VIEW_MESSAGE_BY_ID,
+        RequestCode.CONSUME_MESSAGE_DIRECTLY,
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+        RequestCode.END_TRANSACTION,
+    ],
+)
+async def test_bytes_in_a_message_are_not_taken_for_a_message(tmp_path: Path, code: RequestCode) -> None:
+    """A broker shows what is at any offset, such as a record that a client has put into the body of a message."""
+    made = authority(tmp_path)
+    channel = FakeChannel(principal=made.principal("alice-1", Method.SIGNATURE))
+    real = messages.StoredMessage(topic="orders", commit_log_offset=1)
+    for queued, served in ((real, True), (messages.StoredMessage(topic="orders", commit_log_offset=0), False)):
+        backend = _broker(real, queued)
+        core, guard = stage(backend).core, StoredMessages(made, Replies())
+        sent = command(code, **_OFFSET, consumerGroup="g", clientId="c1", group="g", bname="broker-a")
+        serving = guard.handlers[code](core, Context(channel, sent, REQUESTS[code], 0.0))
+        if served:
+            assert (await serving).code == 0
+        else:
+            with pytest.raises(NotPermitted):
+                await serving
+        last = backend.sent[-1]
+        assert last.code == (code if served else RequestCode.PULL_MESSAGE)
+
+
+@pytest.mark.parametrize("code", [RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.END_TRANSACTION])
+@pytest.mark.parametrize(
+    ("pairs", "permitted"),
+    [
+        ({}, True),
+        ({"TIMER_DEL_UNIQKEY": "B"}, False),
+        ({"INNER_MULTI_DISPATCH": "secret"}, False),
+        ({"INNER_MULTI_DISPATCH": "orders"}, True),
+        # The broker's own.
+        ({"INNER_MULTI_DISPATCH": "%LMQ%$orders$a", "INNER_MULTI_QUEUE_OFFSET": "0"}, True),
+        ({"INNER_MULTI_DISPATCH": "%LMQ%$orders$a,%LMQ%$secret$a"}, False),
+    ],
+)
+async def test_a_message_that_affects_other_topics_is_not_stored_again(
+    tmp_path: Path, code: RequestCode, pairs: dict[str, str], permitted: bool
+) -> None:
+    made = authority(tmp_path)
+    channel = FakeChannel(principal=made.principal("alice-1", Method.SIGNATURE))
+    message = messages.StoredMessage(topic="orders", commit_log_offset=1, properties=properties.encode(pairs))
+    core, guard = stage(_broker(message, message)).core, StoredMessages(made, Replies())
+    sent = command(code, **_OFFSET, group="g", bname="broker-a")
+    reply = await guard.handlers[code](core, Context(channel, sent, REQUESTS[code], 0.0))
+    assert reply.code == (0 if permitted else NO_PERMISSION)
