@@ -72,7 +72,8 @@ def test_a_garbled_recall_handle_is_a_body_error(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "raw", [b"v2 t b 1 i", b"v1 t b 1", b"v1 t b x i", b"v1  b 1 i", b"v1 t  1 i", b"v1 t b 1 ", b"\xff", b"v1 t b 1 i\xff"]
+    "raw",
+    [b"v2 t b 1 i", b"v1 t b 1", b"v1 t b x i", b"v1  b 1 i", b"v1 t  1 i", b"v1 t b 1 ", b"\xff", b"v1 t b 1 i\xff"],
 )
 def test_an_invalid_recall_handle_is_a_body_error(raw: bytes) -> None:
     with pytest.raises(BodyError):

@@ -76,11 +76,16 @@ def _has_other_topics(context: Context, popped: RemotingCommand) -> bool:
         stored = messages.decode_messages(popped.body)
     except BodyError:
         return True
-    return any(_topic_of(message) != context.fields["topic"] for message in stored)
+    return any(context.fields["topic"] not in _topics_of(message) for message in stored)
 
 
-def _topic_of(message: StoredMessage) -> str:
-    return parent_topic(message.topic) or message.topic
+def _topics_of(message: StoredMessage) -> list[str]:
+    """Return the parent topics of a message's lite topics, else its own topic.
+
+    A dead letter keeps the queue of its lite topic, so that brokers return it from there, too.
+    """
+    queues = (message.get(properties.INNER_MULTI_DISPATCH) or message.topic).split(",")
+    return [parent for queue in queues if (parent := parent_topic(queue)) is not None] or [message.topic]
 
 
 async def _release(core: Messaging, context: Context, popped: RemotingCommand) -> None:
@@ -96,7 +101,7 @@ async def _release(core: Messaging, context: Context, popped: RemotingCommand) -
     spec, timeout = REQUESTS[RequestCode.CHANGE_MESSAGE_INVISIBLETIME], core.settings.cluster.request_timeout
     lite = context.code == RequestCode.POP_LITE_MESSAGE
     requests = [
-        _release_request(_topic_of(delivery.message) if lite else topic, group, delivery, broker)
+        _release_request(_topics_of(delivery.message)[0] if lite else topic, group, delivery, broker)
         for delivery in deliveries
     ]
     await asyncio.gather(*(core.backend.request(broker, spec, request, timeout, None) for request in requests))
