@@ -7,8 +7,8 @@ DLQ_PREFIX = "%DLQ%"
 # Prefix of a light message queue, an index of messages that are stored in another topic. That of a lite topic is
 # `%LMQ%$PARENT$NAME` (LiteUtil of RocketMQ 5.5).
 LMQ_PREFIX = "%LMQ%"
-_LITE_SEPARATOR = "$"
-_LITE_PREFIX = LMQ_PREFIX + _LITE_SEPARATOR
+LITE_SEPARATOR = "$"
+_LITE_PREFIX = LMQ_PREFIX + LITE_SEPARATOR
 
 # Maximum length in characters of a group's name (RocketMQ's Validators.CHARACTER_MAX_LENGTH).
 MAX_GROUP_LENGTH = 255
@@ -59,7 +59,7 @@ def is_internal(topic: str) -> bool:
 
 def parent_topic(queue: str) -> str | None:
     """Return the topic that has the messages of a lite topic's queue; None for other names."""
-    parent, separator, name = queue.removeprefix(_LITE_PREFIX).partition(_LITE_SEPARATOR)
+    parent, separator, name = queue.removeprefix(_LITE_PREFIX).partition(LITE_SEPARATOR)
     return parent if queue.startswith(_LITE_PREFIX) and parent and separator and name else None
 
 
