@@ -23,6 +23,8 @@ _log = logging.getLogger("gantry.pop")
 
 # Invisible duration of released messages: brokers use their own clock and may reject less than a second.
 _RELEASED_INVISIBLE_MS = "1000"
+# Bytes of a stored message without body, topic and properties.
+_SMALLEST_RECORD = 91
 
 
 def pop_message(core: Messaging, context: Context) -> Reply | None:
@@ -70,7 +72,7 @@ def _has_other_topics(context: Context, popped: RemotingCommand) -> bool:
 
     Brokers choose the messages by the client id alone (PopLiteMessageProcessor). Raises no error.
     """
-    if popped.code != ResponseCode.SUCCESS:
+    if popped.code != ResponseCode.SUCCESS or len(popped.body) < _SMALLEST_RECORD:
         return False
     try:
         stored = messages.decode_messages(popped.body)
