@@ -39,7 +39,7 @@ from proxy.backends.embedded_node import Node, serve_tools
 from proxy.core import membership
 from proxy.core.advertised_listeners import ListenerRoutes
 from proxy.core.channel import Channel
-from proxy.core.checks import Check, Tools, well_formed
+from proxy.core.checks import Check, Tools, first_checks
 from proxy.core.client_registry import ClientRegistry, ConsumerGroupChange
 from proxy.core.connections import ConnectionListener
 from proxy.core.forwarding import forward
@@ -116,7 +116,7 @@ class App:
         self.registry = ClientRegistry(settings.client_expiry)
         self.tracing = self._new_tracing()
         self.authority = assembly.authority(settings.auth, self._user_sources(), settings.sync.topics)
-        self.request_guards = None if self.authority is None else RequestGuards(self.authority, settings)
+        self.request_guards = None if self.authority is None else RequestGuards(self.authority, settings, self.registry)
         self._tenant_guards = TenantGuards(settings, self.authority is not None)
         self.core = self._new_core()
         if settings.has_embedded_broker:
@@ -205,11 +205,11 @@ class App:
     def _new_core(self) -> Messaging:
         more: dict[int, Handling] = {} if self.request_guards is None else self.request_guards.handlers
         self._transactions = CountedTransactions(more.get(RequestCode.END_TRANSACTION, forward))
-        checks: tuple[Check, ...] = (well_formed, Tools(self.settings.permitted_tools).check)
+        checks: tuple[Check, ...] = (*first_checks(self.settings), Tools(self.settings.permitted_tools).check)
         if self.authority is not None and self.request_guards is not None:
             passes = self.settings.cluster.client_signatures is ClientSignatures.PASS
             decides = BrokerDecisions(self.authority, lambda: self.rules.names_by_user) if passes else self.authority
-            checks = (well_formed, decides, *checks[1:], self.request_guards.replies.expect)
+            checks = (*checks[:-1], decides, checks[-1], self.request_guards.replies.expect)
         checks = (*checks, *self._tenant_guards.checks)
         return Messaging(
             self.settings,

@@ -60,10 +60,13 @@ class RecallHandle:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse a handle; the base64 padding may be missing. Raises BodyError."""
+        """Parse a handle; the base64 padding may be missing. Raises BodyError.
+
+        As in Java, whatever follows the five parts is ignored, and it need not be text.
+        """
         try:
-            raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True).decode()
-            version, topic, broker_name, timestamp, message_id, *_ = raw.split(" ")
+            raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+            version, topic, broker_name, timestamp, message_id = (part.decode() for part in raw.split(b" ")[:5])
             handle = cls(topic, broker_name, int(timestamp), message_id)
         except ValueError:
             raise BodyError("the recall handle is not valid") from None

@@ -195,10 +195,19 @@ def decode_messages(data: bytes) -> list[StoredMessage]:
 
 
 def decode_message(data: bytes) -> StoredMessage:
-    """Decode the single record of a transaction check or of CONSUME_MESSAGE_DIRECTLY. Raises BodyError."""
+    """Decode the single record of a transaction check, CONSUME_MESSAGE_DIRECTLY or VIEW_MESSAGE_BY_ID.
+
+    It must end where its size says: bytes of other messages could follow its properties. Raises BodyError.
+    """
     messages = decode_messages(data)
     if len(messages) != 1:
         raise BodyError(f"{len(messages)} stored messages where one is expected")
+    sys_flag, magic = messages[0].sys_flag, int.from_bytes(data[4:8], "big")
+    _, position = _take(data, _HEADS[(sys_flag & _HOSTS_V6) >> 4].size, len(messages[0].body), len(data))
+    _, position = _take_sized(data, position, _MAGICS[magic], len(data))
+    _, position = _take_sized(data, position, 2, len(data))
+    if position != len(data):
+        raise BodyError(f"{len(data) - position} bytes follow a stored message")
     return messages[0]
 
 

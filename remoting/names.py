@@ -6,6 +6,12 @@ from typing import Final
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
 
+# Prefix of a light message queue, an index of messages that are stored in another topic. That of a lite topic is
+# `%LMQ%$PARENT$NAME` (LiteUtil of RocketMQ 5.5).
+LMQ_PREFIX: Final = "%LMQ%"
+LITE_SEPARATOR: Final = "$"
+_LITE_PREFIX: Final = LMQ_PREFIX + LITE_SEPARATOR
+
 # Maximum length in characters of a topic, and of a retry or dead letter topic, which has a group's name in its own.
 MAX_TOPIC_LENGTH: Final = 127
 MAX_RETRY_TOPIC_LENGTH: Final = 255
@@ -62,6 +68,12 @@ def is_internal(topic: str) -> bool:
     if topic in (DEFAULT_TOPIC, TRACE_TOPIC) or topic.startswith(_REGION_TRACE_PREFIX):
         return False
     return topic in SYSTEM_TOPICS or topic[: len(_SYSTEM_PREFIX)].lower() == _SYSTEM_PREFIX
+
+
+def parent_topic(queue: str) -> str | None:
+    """Return the topic that has the messages of a lite topic's queue; None for other names."""
+    parent, separator, name = queue.removeprefix(_LITE_PREFIX).partition(LITE_SEPARATOR)
+    return parent if queue.startswith(_LITE_PREFIX) and parent and separator and name else None
 
 
 def listed(text: str) -> tuple[str, ...]:

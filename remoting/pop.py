@@ -8,6 +8,7 @@ from typing import Final, Self
 from remoting import properties
 from remoting.errors import BodyError
 from remoting.messages import StoredMessage
+from remoting.names import LMQ_PREFIX
 from remoting.pop_offset_info import (
     OrderKey,
     QueueKey,
@@ -23,7 +24,6 @@ from remoting.pop_offset_info import (
 
 # The revive queue of messages that were popped in order.
 ORDER_REVIVE_QUEUE: Final = 999
-LMQ_PREFIX: Final = "%LMQ%"
 _LMQ_SEPARATOR: Final = ","
 _LMQ_QUEUE_ID: Final = 0
 

@@ -8,7 +8,7 @@ the request code, the opaque, the flag and the names of the fields, and it has n
 import hashlib
 import hmac
 from binascii import b2a_base64
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from operator import itemgetter
@@ -119,6 +119,11 @@ def sign(command: RemotingCommand, credentials: Credentials) -> None:
     elif SECURITY_TOKEN in fields:
         del fields[SECURITY_TOKEN]
     fields[SIGNATURE] = signature(credentials.key, content(command))
+
+
+def without_signature(fields: Mapping[str, str]) -> dict[str, str]:
+    """Return ext fields without the proof of their sender."""
+    return {name: value for name, value in fields.items() if name not in SIGNATURE_FIELDS}
 
 
 def verify(command: RemotingCommand, key: SecretKey) -> bool:

@@ -7,6 +7,7 @@ from functools import partial
 from proxy.auth.authority import Authority
 from proxy.auth.stored_messages import StoredMessages
 from proxy.auth.super_users import SuperUsers
+from proxy.core.client_registry import ClientRegistry, Groups
 from proxy.core.context import Context
 from proxy.core.messaging import Entrance, Handling, Messaging
 from proxy.core.replies import Replies
@@ -21,14 +22,15 @@ class RequestGuards:
     """Guards of messages, of replies and of super users.
 
     For the core: handlers of requests, and `reply_guards` as in `Messaging`. check_push: as in `StoredMessages`.
-    replies: clients that wait for one.
+    replies: clients that wait for one. registry: the groups of clients.
     """
 
-    def __init__(self, authority: Authority, settings: Settings) -> None:
+    def __init__(self, authority: Authority, settings: Settings, registry: ClientRegistry) -> None:
         self.replies = Replies()
         stored_messages = StoredMessages(
             authority,
             self.replies,
+            lambda channel: Groups() if (member := registry.member(channel)) is None else member.groups,
             brokers_judge=settings.cluster.client_signatures is ClientSignatures.PASS,
             # The embedded broker compares the topic, too.
             recalls_by_id=settings.embedded.directory is None,

@@ -70,7 +70,7 @@ def permissions(spec: RequestSpec, fields: dict[str, str], body: bytes) -> Itera
         read = _remembered if len(body) <= _MAX_REMEMBERED else _read
         yield from read(needs.body, body)
     if spec.send is not None:
-        yield from _of_properties(fields.get(spec.send.properties, ""))
+        yield from of_properties(fields.get(spec.send.properties, ""))
         if _dispatches_batch(spec.send, fields, body):
             yield from _ALL_QUEUES
 
@@ -98,7 +98,7 @@ def _dispatches_batch(names: SendFieldNames, fields: dict[str, str], body: bytes
     return fields.get(names.batch, _NO_BATCH) != _NO_BATCH and _MULTI_DISPATCH in body
 
 
-def _of_properties(text: str) -> Iterator[Permission]:
+def of_properties(text: str) -> Iterator[Permission]:
     """Yield the permissions that a message needs because its properties affect other topics.
 
     A broker also puts a message into the queues that INNER_MULTI_DISPATCH names, and removes the delayed message that

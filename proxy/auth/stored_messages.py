@@ -10,12 +10,15 @@ from functools import partial
 
 from proxy.auth.authority import Authority
 from proxy.auth.broker_decisions import left_to_brokers
-from proxy.auth.resources import popped_topic
+from proxy.auth.policy import Role
+from proxy.auth.resources import of_properties, popped_topic
 from proxy.core import stored_topics
 from proxy.core.backend import Push
 from proxy.core.channel import Channel
+from proxy.core.client_registry import Groups
 from proxy.core.context import Context
 from proxy.core.forwarding import forward
+from proxy.core.handlers.tools import find_message, query_client
 from proxy.core.messaging import Messaging, Reply, as_future
 from proxy.core.principal import OWN, Method, Principal
 from proxy.core.remoting_channel import BrokerChannel
@@ -25,7 +28,7 @@ from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError
-from remoting.names import DLQ_PREFIX, RETRY_PREFIX, is_internal
+from remoting.names import DLQ_PREFIX, RETRY_PREFIX, is_internal, parent_topic
 from remoting.permissions import Action, Permission, ResourceKind
 
 _READ = (Action.SUB, Action.GET)
@@ -35,20 +38,30 @@ Serve = Callable[[Context], Awaitable[RemotingCommand] | None]
 class StoredMessages:
     """Checks the topics of the messages themselves.
 
-    replies: finds the recipients of pushed replies. brokers_judge: whether brokers decide about the requests that
-    remoting clients have signed. recalls_by_id: whether brokers recall a message by its id, of any topic.
+    replies: finds the recipients of pushed replies. groups_of: returns the groups of a client by accepted heartbeats.
+    brokers_judge: whether brokers decide about the requests that remoting clients have signed. recalls_by_id: whether
+    brokers recall a message by its id, of any topic.
     """
 
     def __init__(
-        self, authority: Authority, replies: Replies, *, brokers_judge: bool = False, recalls_by_id: bool = True
+        self,
+        authority: Authority,
+        replies: Replies,
+        groups_of: Callable[[Channel], Groups] = lambda channel: Groups(),
+        *,
+        brokers_judge: bool = False,
+        recalls_by_id: bool = True,
     ) -> None:
         self._authority = authority
         self._replies = replies
+        self._groups_of = groups_of
         self._brokers_judge = brokers_judge
         # For the core: handlers of requests, and `Messaging.reply_guards`.
         self.handlers = {
             int(RequestCode.CONSUMER_SEND_MSG_BACK): self.send_back,
             int(RequestCode.END_TRANSACTION): self.end_transaction,
+            int(RequestCode.VIEW_MESSAGE_BY_ID): self.view,
+            int(RequestCode.CONSUME_MESSAGE_DIRECTLY): self.consume_directly,
         }
         if recalls_by_id:
             self.handlers[int(RequestCode.RECALL_MESSAGE)] = self.recall
@@ -70,6 +83,29 @@ class StoredMessages:
             reply.fields.clear()
             reply.body = b""
 
+    def view(self, core: Messaging, context: Context, serve: Serve | None = None) -> Awaitable[RemotingCommand]:
+        """VIEW_MESSAGE_BY_ID: check that there is a message; `check_reply` checks its topic."""
+        return self._view(core, context, partial(forward, core) if serve is None else serve)
+
+    async def _view(self, core: Messaging, context: Context, serve: Serve) -> RemotingCommand:
+        # Super users may read everything, and the messages too that are in no queue any more.
+        if not self._is_trusted(context) and self._authority.grants(context.principal).role is not Role.SUPER:
+            await stored_topics.view(core, context, context.fields["offset"])
+        reply = serve(context)
+        return commands.success() if reply is None else await as_future(reply)
+
+    def consume_directly(
+        self, core: Messaging, context: Context, serve: Serve | None = None
+    ) -> Awaitable[RemotingCommand]:
+        """CONSUME_MESSAGE_DIRECTLY: check that there is a message; `check_push` checks its topic."""
+        return self._consume_directly(core, context, partial(query_client, core) if serve is None else serve)
+
+    async def _consume_directly(self, core: Messaging, context: Context, serve: Serve) -> RemotingCommand:
+        if not self._is_trusted(context):
+            await find_message(core, context)
+        reply = serve(context)
+        return commands.success() if reply is None else await as_future(reply)
+
     def send_back(self, core: Messaging, context: Context, serve: Serve | None = None) -> Awaitable[RemotingCommand]:
         """CONSUMER_SEND_MSG_BACK: check the topic of the message, then serve the request (default: forward it)."""
         return self._send_back(core, context, partial(forward, core) if serve is None else serve)
@@ -79,7 +115,8 @@ class StoredMessages:
             message = await stored_topics.view(core, context, context.fields["offset"])
             group = context.fields["group"]
             topic = None if message is None else popped_topic(_topic_of(message), group)
-            if topic not in (None, RETRY_PREFIX + group) and not self._may(context, {str(topic)}, (Action.SUB,)):
+            own = topic in (None, RETRY_PREFIX + group)
+            if not ((own or self._may(context, {str(topic)}, (Action.SUB,))) and self._may_affect(context, message)):
                 return commands.response(
                     ResponseCode.NO_PERMISSION,
                     remark=f"the user {context.principal.user} has no permission Sub on the message's topic",
@@ -97,7 +134,9 @@ class StoredMessages:
         if not self._is_trusted(context):
             half = await stored_topics.view(core, context, context.fields["commitLogOffset"])
             topic = None if half is None else half.get(properties.REAL_TOPIC) or half.topic
-            if topic is not None and not self._may(context, {topic}, (Action.PUB,)):
+            if topic is not None and not (
+                self._may(context, {topic}, (Action.PUB,)) and self._may_affect(context, half)
+            ):
                 return commands.response(
                     ResponseCode.NO_PERMISSION,
                     remark=f"the user {context.principal.user} has no permission Pub on the message's topic",
@@ -151,9 +190,12 @@ class StoredMessages:
     def _may_receive(self, channel: Channel, needed: Permission, command: RemotingCommand) -> bool:
         principals, host = [channel.principal], channel.peer.address.host
         signed = channel.signs and channel.principal.method is Method.SIGNATURE
-        if self._brokers_judge and signed and channel.session.is_member:
-            # A broker has accepted the client as a member of the group.
-            return True
+        if self._brokers_judge and signed and channel.principal.failure is not None and channel.session.is_member:
+            # Gantry does not know the user, and a broker has accepted the client as a member of the group. That proves
+            # little about producers, whose groups need no permission: users that Gantry knows need one on the topic.
+            pushed, groups = _group_of(command), self._groups_of(channel)
+            if not (pushed - groups):
+                return True
         if isinstance(channel, BrokerChannel):
             # It may be another replica, with many clients.
             principals += channel.session.members.values()
@@ -167,9 +209,21 @@ class StoredMessages:
         request, host = RequestCode(command.code).name, channel.peer.address.host
         self._authority.audit.denied(principal, channel.protocol, host, request, text)
 
+    def _may_affect(self, context: Context, message: messages.StoredMessage | None) -> bool:
+        """Return whether a sender may store this message again, whose properties may affect other topics.
+
+        A broker obeys them again. Those of a lite topic's message are the broker's own.
+        """
+        if message is None:
+            return True
+        needed = of_properties(message.properties)
+        return self._has(context, tuple(each for each in needed if parent_topic(each.name) != _topic_of(message)))
+
     def _may(self, context: Context, topics: Iterable[str], actions: tuple[Action, ...]) -> bool:
+        return self._has(context, tuple(Permission(ResourceKind.TOPIC, topic, actions) for topic in topics))
+
+    def _has(self, context: Context, needed: tuple[Permission, ...]) -> bool:
         authority, host = self._authority, context.channel.peer.address.host
-        needed = tuple(Permission(ResourceKind.TOPIC, topic, actions) for topic in topics)
         denied = authority.first_denied(context.principal, needed, host)
         if denied is None:
             return True
@@ -208,6 +262,14 @@ def _of_consumption(command: RemotingCommand) -> Permission | None:
     if topic == DLQ_PREFIX + group:
         return None
     return Permission(ResourceKind.TOPIC, popped_topic(topic, group), (Action.SUB,))
+
+
+def _group_of(command: RemotingCommand) -> Groups:
+    """Return the group whose member gets a broker's message."""
+    if command.code == RequestCode.CHECK_TRANSACTION_STATE:
+        group = messages.decode_message(command.body).get(properties.PRODUCER_GROUP) or ""
+        return Groups(producers=frozenset((group,)))
+    return Groups(consumers=frozenset((command.fields.get("consumerGroup", ""),)))
 
 
 # The permission that a client needs for a message that a broker sends to it.

@@ -28,16 +28,18 @@ def _use_broker_clock(core: Messaging, context: Context) -> None:
 
 
 def _adapt_send(core: Messaging, context: Context) -> None:
-    """Limit a batch, and store the producer's address in a property: the broker only sees ours. Raises InvalidRequest.
+    """Limit a batch, and store the producer's address in a property: the broker only sees ours.
 
     Signed requests stay unchanged, but must not contain another address. gRPC clients set the property by the API.
+    Brokers take the messages from the body by a flag of every send, not by the request code (SendMessageProcessor).
+    Raises InvalidRequest, BodyError.
     """
-    # Brokers read this flag of every send.
-    if len(context.command.body) > _SMALL_BATCH and _is_batch(context):
-        _check_batch_size(context.command)
+    names = SEND_FIELD_NAMES[context.code]
+    if context.code == _SEND_BATCH or context.fields.get(names.batch, "false") != "false":
+        _check_batch(core, context)
     if not core.settings.born_host:
         return
-    name = SEND_FIELD_NAMES[context.code].properties
+    name = names.properties
     text = context.fields.get(name, "")
     address = context.channel.session.address
     if properties.BORN_HOST in text:
@@ -46,14 +48,16 @@ def _adapt_send(core: Messaging, context: Context) -> None:
         if not core.may_change(context):
             raise _forged_born_host(context)
         text = context.fields[name] = properties.without(text, properties.BORN_HOST)
-    if len(text) < properties.EXTENDABLE_LENGTH and core.may_change(context):
+    # In a batch, each message has its own properties.
+    if len(text) < properties.EXTENDABLE_LENGTH and context.code != _SEND_BATCH and core.may_change(context):
         context.fields[name] = properties.append(text, properties.BORN_HOST, address)
 
 
 def _check_batch(core: Messaging, context: Context) -> None:
     """Reject a batch of too many messages, or with another address than the producer's. Raises InvalidRequest."""
     command = context.command
-    _check_batch_size(command)
+    if context.code == _SEND_BATCH or _is_batch(context):
+        _check_batch_size(command)
     if not core.settings.born_host or _BORN_HOST not in command.body:
         return
     for message in messages.iterate_batch(command.body):
@@ -94,6 +98,7 @@ def _forged_born_host(context: Context) -> InvalidRequest:
     )
 
 
+_SEND_BATCH: Final = int(RequestCode.SEND_BATCH_MESSAGE)
 _BORN_HOST: Final = properties.BORN_HOST.encode()
 
 # By request code.
@@ -103,5 +108,5 @@ ADAPTATIONS: Final[dict[int, Callable[[Messaging, Context], None]]] = {
     RequestCode.NOTIFICATION: _use_broker_clock,
     RequestCode.SEND_MESSAGE: _adapt_send,
     RequestCode.SEND_MESSAGE_V2: _adapt_send,
-    RequestCode.SEND_BATCH_MESSAGE: _check_batch,
+    RequestCode.SEND_BATCH_MESSAGE: _adapt_send,
 }

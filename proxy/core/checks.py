@@ -1,17 +1,21 @@
 """Checks: functions that run before a request is handled and reject it by raising its error."""
 
 import asyncio
+import logging
 import math
 from collections.abc import Callable
 from typing import Final
 
 from proxy.core.context import Context
 from proxy.core.long_poll import end_poll
+from proxy.settings.model import Settings
+from remoting import messages, properties
 from remoting.codes import GO_AWAY_VERSION, RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import GoAway, InvalidRequest, NotPermitted, Overloaded, UnsupportedRequest
-from remoting.names import MAX_NAME_LENGTH
+from remoting.names import LITE_SEPARATOR, LMQ_PREFIX, MAX_NAME_LENGTH, parent_topic
 from remoting.requests import Action, Direction, RequestSpec
+from remoting.signature import ACCESS_KEY
 
 Check = Callable[[Context], None]
 
@@ -40,6 +44,77 @@ def well_formed(context: Context) -> None:
         if value is not None and len(value) > MAX_NAME_LENGTH:
             length = len(value)
             raise InvalidRequest(f"the field {name} of {length} characters is over the limit of {MAX_NAME_LENGTH}")
+
+
+def lite_queues(context: Context) -> None:
+    """Reject a message for the queue of a lite topic with a name that brokers cannot parse. Raises BodyError.
+
+    Brokers of RocketMQ 5.5 fail again and again at such a message, and give consumers no later message of any topic
+    (LiteEventDispatcher.doDispatch; the parts of the name are divided by `$`).
+    """
+    spec = context.spec
+    if spec is None or spec.send is None:
+        return
+    names, fields, body = spec.send, context.fields, context.command.body
+    _check_lite_queues(fields.get(names.properties, ""))
+    if fields.get(names.batch, "false") != "false" and any(name in body for name in _LITE_NAMES):
+        for message in messages.iterate_batch(body):
+            _check_lite_queues(message.properties)
+
+
+def _check_lite_queues(text: str) -> None:
+    if properties.LITE_TOPIC in text and LITE_SEPARATOR in (properties.get(text, properties.LITE_TOPIC) or ""):
+        raise InvalidRequest(f"the name of a lite topic has the character {LITE_SEPARATOR}")
+    if properties.INNER_MULTI_DISPATCH not in text:
+        return
+    for queue in (properties.get(text, properties.INNER_MULTI_DISPATCH) or "").split(","):
+        if queue.startswith(LMQ_PREFIX + LITE_SEPARATOR) and (
+            parent_topic(queue) is None or queue.count(LITE_SEPARATOR) > _LITE_SEPARATORS
+        ):
+            raise InvalidRequest(f"{queue[:_MAX_SHOWN]} is not the queue of a lite topic")
+
+
+_LITE_NAMES: Final = (properties.LITE_TOPIC.encode(), properties.INNER_MULTI_DISPATCH.encode())
+_LITE_SEPARATORS: Final = 2
+# Characters of a name in an error.
+_MAX_SHOWN: Final = 100
+
+
+class OwnCredentials:
+    """Rejects requests of remoting clients that are signed with Gantry's own credentials towards the brokers.
+
+    Brokers show a client the signatures of requests that they hand to it, and those can be sent again with other
+    requests (`proxy.core.push_relay`). Nobody but Gantry has a reason to sign as Gantry.
+    """
+
+    def __init__(self, access_key: str) -> None:
+        self._access_key = access_key
+        self._logged_at = -math.inf
+
+    def check(self, context: Context) -> None:
+        if context.fields.get(ACCESS_KEY) != self._access_key or not context.channel.signs:
+            return
+        if context.started - self._logged_at >= _LOG_INTERVAL:
+            self._logged_at = context.started
+            _log.warning(
+                "%s sends a request with cluster.access_key, which is for Gantry alone: refused; "
+                "give clients and tools users of their own",
+                context.channel.peer.address,
+            )
+        raise NotPermitted("the access key is that of Gantry itself; use another user")
+
+
+_log = logging.getLogger("gantry.auth")
+# Seconds between log lines, which any client can cause.
+_LOG_INTERVAL: Final = 60.0
+
+
+def first_checks(settings: Settings) -> tuple[Check, ...]:
+    """Return the checks before the decision about permissions. An embedded broker gets no signatures of Gantry."""
+    access_key = settings.cluster.access_key
+    if access_key is None or settings.has_embedded_broker:
+        return well_formed, lite_queues
+    return well_formed, lite_queues, OwnCredentials(access_key).check
 
 
 class Tools:

@@ -1,4 +1,9 @@
-"""The push relay: requests of brokers are sent on to the client, and its replies back to the broker."""
+"""The push relay: requests of brokers are sent on to the client, and its replies back to the broker.
+
+Brokers copy the ext fields of a tool's GET_CONSUMER_RUNNING_INFO and CONSUME_MESSAGE_DIRECTLY into the request to the
+client (AdminBrokerProcessor.callConsumer), with the tool's signature. It covers no request code and has no time
+(`remoting.signature`), so that the client could send other requests as the tool's user: it is removed.
+"""
 
 from proxy.core.channel import Channel
 from proxy.core.messaging import Reply
@@ -6,10 +11,13 @@ from proxy.core.unanswered import CLIENT_TIMEOUT
 from remoting import messages
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
+from remoting.signature import SIGNATURE_FIELDS
 
 
 def relay(channel: Channel, command: RemotingCommand) -> Reply | None:
     """Send a broker's request to a client and return its reply; None for a oneway request."""
+    for name in SIGNATURE_FIELDS:
+        command.fields.pop(name, None)
     if command.code == RequestCode.CHECK_TRANSACTION_STATE:
         _set_real_topic(command)
     if command.is_oneway:

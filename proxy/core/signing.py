@@ -2,13 +2,20 @@
 
 Brokers that check permissions accept signed requests only. A remoting client signs its own: they travel on unchanged,
 and the brokers judge them. Gantry signs its own requests, those that stand for gRPC clients' rpcs, and those that it
-had to change.
+had to change. It does not sign the requests of remoting clients that brokers hand to another client with all ext
+fields: that client could use Gantry's signature for any request, since a signature covers no request code.
 """
+
+from typing import Final
 
 from proxy.core.channel import Channel
 from proxy.settings.cluster import ClientSignatures, ClusterSettings
+from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
-from remoting.signature import SIGNATURE, SIGNATURE_FIELDS, Credentials, sign
+from remoting.signature import SIGNATURE, Credentials, sign, without_signature
+
+# Brokers send them to a client with the ext fields that they have got (AdminBrokerProcessor.callConsumer).
+_SHOWN_TO_CLIENTS: Final = (RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.CONSUME_MESSAGE_DIRECTLY)
 
 
 class Signer:
@@ -34,6 +41,11 @@ class Signer:
         """Sign a request that a channel sends to a broker (None: Gantry itself), unless the client's own stands."""
         if channel is None or not channel.signs:
             self.counts["gantry"] += 1
+        elif command.code in _SHOWN_TO_CLIENTS:
+            if self._credentials is None:
+                # Brokers without access control need none.
+                command.set_fields(without_signature(command.fields))
+            return
         elif self.resigns or (self._vouches and not command.fields.get(SIGNATURE)):
             self.counts["client"] += 1
         else:
@@ -51,8 +63,7 @@ class Signer:
         if self._credentials is not None:
             sign(command, self._credentials)
         else:
-            for name in SIGNATURE_FIELDS:
-                command.fields.pop(name, None)
+            command.set_fields(without_signature(command.fields))
 
 
 def new_signer(settings: ClusterSettings, authenticates: bool) -> Signer | None:

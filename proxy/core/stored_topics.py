@@ -12,9 +12,10 @@ from proxy.core.messaging import Messaging
 from remoting import command as commands
 from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
-from remoting.errors import BodyError, ServiceUnavailable
+from remoting.command import RemotingCommand
+from remoting.errors import NotPermitted, ServiceUnavailable
 from remoting.ids import RecallHandle
-from remoting.names import RETRY_PREFIX, TIMER_TOPIC
+from remoting.names import RETRY_PREFIX, TIMER_TOPIC, parent_topic
 from remoting.requests import REQUESTS
 
 # How brokers begin the remark for an offset without a message (QueryMessageProcessor.viewMessageById).
@@ -24,24 +25,97 @@ _MAX_DELAYED = 32
 # Look-ups of a delayed message, and seconds between them: brokers index a message a moment after it was sent.
 _LOOKUPS = 6
 _LOOKUP_INTERVAL = 0.1
+# A group that every broker has, for tools (MixAll.TOOLS_CONSUMER_GROUP).
+_TOOLS_GROUP = "TOOLS_CONSUMER"
+# Seconds between looks at a queue: brokers add a message to it a moment after it was stored.
+_QUEUE_DELAYS = (0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32)
+_NOT_YET = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
+_MAX_DIGITS = 19
 
 
 async def view(core: Messaging, context: Context, offset: str) -> messages.StoredMessage | None:
-    """Return the message at an offset of the request's broker; None if that has none. Raises ServiceUnavailable."""
+    """Return the message at an offset of the request's broker; None if that has none.
+
+    Raises NotPermitted if it is not one of the broker's messages, ServiceUnavailable, BodyError.
+    """
     broker = context.fields.get("bname") or context.channel.peer.broker
     if not broker:
         topic = context.topic
         brokers = (await core.backend.route(topic)).brokers if topic else await core.backend.brokers()
         broker = single_broker(core, context, brokers)
+    return await view_at(core, broker, offset)
+
+
+async def view_at(core: Messaging, broker: str, offset: str) -> messages.StoredMessage | None:
+    """Return the message at an offset of a broker. Returns None, and raises errors, as `view`.
+
+    A broker takes the bytes at any offset for a record (DefaultMessageStore.lookMessageByOffset), those too in the body
+    of a client's message. It is one of its messages only if a queue has it at this offset. The embedded broker finds
+    its messages by checksums that clients cannot compute.
+    """
     request = commands.request(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": offset, "bname": broker})
     spec, timeout = REQUESTS[RequestCode.VIEW_MESSAGE_BY_ID], core.settings.cluster.request_timeout
     reply = await core.backend.request(broker, spec, request, timeout, None)
     if reply.code == ResponseCode.SUCCESS:
-        return messages.decode_message(reply.body)
+        message = messages.decode_message(reply.body)
+        if core.settings.has_embedded_broker or await _is_in_queue(core, broker, message, offset):
+            return message
+        raise NotPermitted(f"the broker {broker} has no message at the offset {offset} in a queue")
     if reply.code == ResponseCode.SYSTEM_ERROR and (reply.remark or "").startswith(NO_MESSAGE):
         return None
     # Without the message's topic there is no decision.
     raise ServiceUnavailable(f"the broker {broker} does not show the message: {reply.remark}")
+
+
+async def _is_in_queue(core: Messaging, broker: str, message: messages.StoredMessage, offset: str) -> bool:
+    """Return whether the queue that a message names has it at this offset of the log.
+
+    False also if the queue has been deleted, since nothing else shows that the message is one. Raises RemotingError.
+    """
+    if str(message.commit_log_offset) != offset.strip():
+        return False
+    for place in _places(message):
+        for delay in _QUEUE_DELAYS:
+            reply = await _pull(core, broker, *place)
+            if reply.code == ResponseCode.SUCCESS:
+                pulled = messages.decode_messages(reply.body)[:1]
+                if any(first.commit_log_offset == message.commit_log_offset for first in pulled):
+                    return True
+                break
+            if reply.code not in _NOT_YET:
+                break
+            await asyncio.sleep(delay)
+    return False
+
+
+def _places(message: messages.StoredMessage) -> list[tuple[str, int, int]]:
+    """Return topic, queue id and queue offset of a message, of a lite topic also those in the lite topic's queue."""
+    places = [(message.topic, message.queue_id, message.queue_offset)]
+    queue = message.get(properties.INNER_MULTI_DISPATCH) or ""
+    place = message.get(properties.INNER_MULTI_QUEUE_OFFSET) or ""
+    if parent_topic(queue) == message.topic and place.isascii() and place.isdecimal():
+        places.append((queue, 0, int(place[:_MAX_DIGITS])))
+    return places
+
+
+async def _pull(core: Messaging, broker: str, topic: str, queue_id: int, queue_offset: int) -> RemotingCommand:
+    fields = {
+        "topic": topic,
+        "queueId": str(queue_id),
+        "consumerGroup": _TOOLS_GROUP,
+        "queueOffset": str(queue_offset),
+        "maxMsgNums": "1",
+        "sysFlag": str(int(messages.PullSysFlag.SUBSCRIPTION)),
+        "commitOffset": "0",
+        "suspendTimeoutMillis": "0",
+        "subscription": "*",
+        "subVersion": "0",
+        "expressionType": "TAG",
+        "bname": broker,
+    }
+    spec, timeout = REQUESTS[RequestCode.PULL_MESSAGE], core.settings.cluster.request_timeout
+    pull = commands.request(RequestCode.PULL_MESSAGE, fields)
+    return await core.backend.request(broker, spec, pull, timeout, None)
 
 
 def topics_of(message: messages.StoredMessage, group: str) -> tuple[str, ...]:
@@ -59,14 +133,12 @@ def topics_of(message: messages.StoredMessage, group: str) -> tuple[str, ...]:
 async def topics_of_delayed(core: Messaging, context: Context) -> set[str]:
     """Return the topics of the delayed messages with the id in a request's recall handle; "" for unknown ones.
 
+    Raises BodyError for a handle that cannot be read: a broker might read it.
+
     The topic in the handle is a client's text: brokers remove a delayed message by its id alone, unless
     appendTopicForTimerDeleteKey is on.
     """
-    try:
-        handle = RecallHandle.parse(context.fields.get("recallHandle", ""))
-    except BodyError:
-        # The broker rejects it.
-        return set()
+    handle = RecallHandle.parse(context.fields.get("recallHandle", ""))
     broker = context.fields.get("bname") or context.channel.peer.broker or handle.broker_name
     fields = {
         "topic": TIMER_TOPIC,

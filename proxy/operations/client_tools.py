@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from proxy.core.handlers.tools import query_client
+from proxy.core.handlers.tools import consume_message, query_client
 from proxy.operations import operator_channel
 from proxy.operations.failures import Failure, FailureKind, OperationFailed
 from proxy.operations.operation import REMOTE_TIMEOUT, operation
@@ -173,7 +173,8 @@ def _reading() -> Iterator[None]:
 
 async def ask_client_json(services: AdminServices, code: RequestCode, fields: dict[str, str]) -> dict[str, Any]:
     """Return a client's reply. Raises ClientRefused, RemotingError, TimeoutError."""
-    reply = await operator_channel.handle(services.replica.core, query_client, code, fields)
+    handling = consume_message if code == RequestCode.CONSUME_MESSAGE_DIRECTLY else query_client
+    reply = await operator_channel.handle(services.replica.core, handling, code, fields)
     if reply.code == ResponseCode.CONSUMER_NOT_ONLINE:
         raise ConsumerNotOnline(reply.remark or f"the client {fields['clientId']} is not connected")
     if reply.code != 0:

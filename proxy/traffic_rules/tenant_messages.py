@@ -11,14 +11,18 @@ from proxy.core.channel import Channel
 from proxy.core.context import Context
 from proxy.core.forwarding import forward
 from proxy.core.grpc_channel import GrpcChannel
+from proxy.core.handlers.tools import find_message
 from proxy.core.messaging import Handling, Messaging, Serve, as_future
 from proxy.core.principal import Principal
 from proxy.traffic_rules.grpc_resources import ResourceNames
 from proxy.traffic_rules.name_mapping import NameMapping
 from proxy.traffic_rules.namespaced_channel import NamespacedChannel
 from remoting import command as commands
+from remoting import properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
+from remoting.messages import StoredMessage
+from remoting.names import parent_topic
 
 _Handled = Awaitable[RemotingCommand] | None
 _Guard = Callable[[Messaging, Context, Serve, NameMapping], Awaitable[RemotingCommand]]
@@ -30,7 +34,12 @@ class TenantMessages:
     """The guards. recalls_by_id: whether brokers recall a message by its id, whatever its topic is."""
 
     def __init__(self, *, recalls_by_id: bool = True) -> None:
-        self._guards: dict[int, _Guard] = {int(RequestCode.CONSUMER_SEND_MSG_BACK): _send_back}
+        self._guards: dict[int, _Guard] = {
+            int(RequestCode.CONSUMER_SEND_MSG_BACK): _send_back,
+            int(RequestCode.END_TRANSACTION): _end_transaction,
+            int(RequestCode.VIEW_MESSAGE_BY_ID): _view,
+            int(RequestCode.CONSUME_MESSAGE_DIRECTLY): _consume_directly,
+        }
         if recalls_by_id:
             self._guards[int(RequestCode.RECALL_MESSAGE)] = _recall
 
@@ -78,13 +87,45 @@ async def _send_back(core: Messaging, context: Context, serve: Serve, names: Nam
     """
     offset = context.fields["offset"]
     message = await stored_topics.view(core, context, offset)
-    if message is None or names.owns(message.topic, context.group):
+    if message is None or (names.owns(message.topic, context.group) and _affects_own(message, names)):
         return await _served(serve, context)
     context.fields["offset"] = _NO_OFFSET
     reply = await _served(serve, context)
     if reply.remark:
         reply.header["remark"] = reply.remark.replace(_NO_OFFSET, offset)
     return reply
+
+
+async def _end_transaction(core: Messaging, context: Context, serve: Serve, names: NameMapping) -> RemotingCommand:
+    half = await stored_topics.view(core, context, context.fields["commitLogOffset"])
+    topic = "" if half is None else half.get(properties.REAL_TOPIC) or half.topic
+    if half is None or (names.owns(topic) and _affects_own(half, names)):
+        return await _served(serve, context)
+    return commands.response(
+        ResponseCode.NO_PERMISSION, remark="the transaction is of a message outside the client's namespace"
+    )
+
+
+async def _view(core: Messaging, context: Context, serve: Serve, names: NameMapping) -> RemotingCommand:
+    """Check that there is a message; its topic is checked when its names are rewritten."""
+    await stored_topics.view(core, context, context.fields["offset"])
+    return await _served(serve, context)
+
+
+async def _consume_directly(core: Messaging, context: Context, serve: Serve, names: NameMapping) -> RemotingCommand:
+    await find_message(core, context)
+    return await _served(serve, context)
+
+
+def _affects_own(message: StoredMessage, names: NameMapping) -> bool:
+    """Return whether a message that is stored again affects topics of the client alone, as a send has to.
+
+    Brokers obey these properties. They have set the queue of a lite topic's message themselves.
+    """
+    if message.get(properties.TIMER_DEL_UNIQKEY) is not None:
+        return False
+    queues = message.get(properties.INNER_MULTI_DISPATCH)
+    return queues is None or all(parent_topic(queue) == message.topic for queue in queues.split(","))
 
 
 async def _recall(core: Messaging, context: Context, serve: Serve, names: NameMapping) -> RemotingCommand:

@@ -59,6 +59,12 @@ def test_format_then_parse_a_recall_handle(handle: RecallHandle) -> None:
     assert RecallHandle.parse(str(handle)) == handle
 
 
+@pytest.mark.parametrize("rest", [b" ", b" more", b" \xff", b" \xf0\x9f \xff"])
+def test_the_rest_of_a_recall_handle_is_ignored_as_in_java(rest: bytes) -> None:
+    handle = base64.urlsafe_b64encode(b"v1 t b 1 i" + rest).decode()
+    assert RecallHandle.parse(handle) == RecallHandle("t", "b", 1, "i")
+
+
 @given(st.text() | st.text().map(lambda text: base64.urlsafe_b64encode(text.encode(errors="replace")).decode()))
 def test_a_garbled_recall_handle_is_a_body_error(text: str) -> None:
     with pytest.raises(BodyError):
@@ -66,7 +72,8 @@ def test_a_garbled_recall_handle_is_a_body_error(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "raw", [b"v2 t b 1 i", b"v1 t b 1", b"v1 t b x i", b"v1  b 1 i", b"v1 t  1 i", b"v1 t b 1 ", b"\xff"]
+    "raw",
+    [b"v2 t b 1 i", b"v1 t b 1", b"v1 t b x i", b"v1  b 1 i", b"v1 t  1 i", b"v1 t b 1 ", b"\xff", b"v1 t b 1 i\xff"],
 )
 def test_an_invalid_recall_handle_is_a_body_error(raw: bytes) -> None:
     with pytest.raises(BodyError):

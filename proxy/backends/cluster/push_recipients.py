@@ -5,6 +5,7 @@ from collections.abc import Callable
 from proxy.backends.cluster.membership_connections import MembershipConnection
 from proxy.core.channel import Channel
 from proxy.core.client_registry import Role
+from proxy.core.handlers.lite import restore_id
 from remoting import messages, properties
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
@@ -39,7 +40,7 @@ def _checked_producer(connection: MembershipConnection, command: RemotingCommand
 def _subscriber(connection: MembershipConnection, command: RemotingCommand) -> Channel | None:
     """Return the member of the group in the ext field consumerGroup, if it has the client id in clientId."""
     channel = connection.slots.get((Role.CONSUMER, command.fields.get("consumerGroup", "")))
-    return channel if channel is not None and channel.session.client_id == command.fields.get("clientId") else None
+    return channel if channel is not None and channel.session.client_id == restore_id(command) else None
 
 
 def _requester(connection: MembershipConnection, command: RemotingCommand) -> Channel | None:

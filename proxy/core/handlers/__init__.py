@@ -4,7 +4,7 @@
 """
 
 from proxy.core import membership
-from proxy.core.handlers import administration, groups, locks, lookups, offsets, pop, route, tools, users
+from proxy.core.handlers import administration, groups, lite, locks, lookups, offsets, pop, route, tools, users
 from proxy.core.messaging import Handling
 from remoting.codes import RequestCode
 
@@ -18,7 +18,8 @@ HANDLERS: dict[int, Handling] = {
     RequestCode.CHECK_CLIENT_CONFIG: groups.check_client_config,
     RequestCode.QUERY_ASSIGNMENT: groups.query_assignment,
     RequestCode.POP_MESSAGE: pop.pop_message,
-    RequestCode.POP_LITE_MESSAGE: pop.pop_message,
+    RequestCode.POP_LITE_MESSAGE: lite.pop_lite,
+    RequestCode.LITE_SUBSCRIPTION_CTL: lite.subscribe,
     RequestCode.LOCK_BATCH_MQ: locks.lock,
     RequestCode.UNLOCK_BATCH_MQ: locks.unlock,
     RequestCode.QUERY_CONSUMER_OFFSET: offsets.query_consumer_offset,

@@ -1,4 +1,4 @@
-"""POP_MESSAGE, POP_LITE_MESSAGE: messages for a client that has disconnected or does not read are released at once."""
+"""POP_MESSAGE, POP_LITE_MESSAGE: messages that the client must not or cannot take are released at once."""
 
 import asyncio
 import logging
@@ -11,7 +11,9 @@ from remoting import command as commands
 from remoting import messages, pop, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import RemotingError
+from remoting.errors import BodyError, RemotingError
+from remoting.messages import StoredMessage
+from remoting.names import parent_topic
 from remoting.pop import PoppedMessage
 from remoting.pop_offset_info import real_topic
 from remoting.requests import REQUESTS
@@ -21,6 +23,8 @@ _log = logging.getLogger("gantry.pop")
 
 # Invisible duration of released messages: brokers use their own clock and may reject less than a second.
 _RELEASED_INVISIBLE_MS = "1000"
+# Bytes of a stored message without body, topic and properties.
+_SMALLEST_RECORD = 91
 
 
 def pop_message(core: Messaging, context: Context) -> Reply | None:
@@ -55,8 +59,35 @@ def _deliver(core: Messaging, context: Context, reply: Reply, popped: Reply) -> 
         reply.cancel()
     elif error is not None:
         reply.set_exception(error)
+    elif context.code == RequestCode.POP_LITE_MESSAGE and _has_other_topics(context, popped.result()):
+        spawn_quietly(_release(core, context, popped.result()))
+        remark = "the broker has returned messages of another topic: another client uses this client id"
+        reply.set_result(commands.response(ResponseCode.NO_PERMISSION, remark=remark))
     else:
         reply.set_result(popped.result())
+
+
+def _has_other_topics(context: Context, popped: RemotingCommand) -> bool:
+    """Return whether a reply has messages that are not of the topic of the request, for which it was permitted.
+
+    Brokers choose the messages by the client id alone (PopLiteMessageProcessor). Raises no error.
+    """
+    if popped.code != ResponseCode.SUCCESS or len(popped.body) < _SMALLEST_RECORD:
+        return False
+    try:
+        stored = messages.decode_messages(popped.body)
+    except BodyError:
+        return True
+    return any(context.fields["topic"] not in _topics_of(message) for message in stored)
+
+
+def _topics_of(message: StoredMessage) -> list[str]:
+    """Return the parent topics of a message's lite topics, else its own topic.
+
+    A dead letter keeps the queue of its lite topic, so that brokers return it from there, too.
+    """
+    queues = (message.get(properties.INNER_MULTI_DISPATCH) or message.topic).split(",")
+    return [parent for queue in queues if (parent := parent_topic(queue)) is not None] or [message.topic]
 
 
 async def _release(core: Messaging, context: Context, popped: RemotingCommand) -> None:
@@ -70,7 +101,11 @@ async def _release(core: Messaging, context: Context, popped: RemotingCommand) -
         _log.warning("messages popped for a client that cannot take them stay invisible for their time: %s", error)
         return
     spec, timeout = REQUESTS[RequestCode.CHANGE_MESSAGE_INVISIBLETIME], core.settings.cluster.request_timeout
-    requests = [_release_request(topic, group, delivery, broker) for delivery in deliveries]
+    lite = context.code == RequestCode.POP_LITE_MESSAGE
+    requests = [
+        _release_request(_topics_of(delivery.message)[0] if lite else topic, group, delivery, broker)
+        for delivery in deliveries
+    ]
     await asyncio.gather(*(core.backend.request(broker, spec, request, timeout, None) for request in requests))
     _log.info("released %d messages popped for a client of group %s that cannot take them", len(requests), group)
 

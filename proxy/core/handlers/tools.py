@@ -4,6 +4,7 @@ GET_CONSUMER_RUNNING_INFO and CONSUME_MESSAGE_DIRECTLY are for a client, DELETE_
 and those that only the embedded broker serves for any broker.
 """
 
+from proxy.core import stored_topics
 from proxy.core.client_registry import Role
 from proxy.core.context import Context
 from proxy.core.forwarding import send
@@ -12,12 +13,22 @@ from proxy.core.unanswered import CLIENT_TIMEOUT, failure_code
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import ConnectionLost, ConsumerNotOnline, InvalidRequest, RemotingError, RequestTimeout
+from remoting.errors import (
+    ConnectionLost,
+    ConsumerNotOnline,
+    InvalidRequest,
+    NotPermitted,
+    RemotingError,
+    RequestTimeout,
+)
+from remoting.ids import OffsetMessageId
+from remoting.signature import without_signature
 
 
 async def query_client(core: Messaging, context: Context) -> RemotingCommand:
     """Send the request to the client if it is connected here, else to a broker at which it is registered.
 
+    The client does not get the signature: it could use it in other requests (see `proxy.core.push_relay`).
     CONSUME_MESSAGE_DIRECTLY names a message, which only its broker adds. The check `Tools` rejects a body: one from a
     client is never relayed to another client as a message.
     """
@@ -25,13 +36,13 @@ async def query_client(core: Messaging, context: Context) -> RemotingCommand:
     member = core.registry.find(client_id, Role.CONSUMER, group)
     needs_broker = context.code == RequestCode.CONSUME_MESSAGE_DIRECTLY
     if not needs_broker and member is not None and member.channel is not None:
-        request = commands.request(context.code, dict(context.fields))
+        request = commands.request(context.code, without_signature(context.fields))
         try:
             return await member.channel.request(request, CLIENT_TIMEOUT)
         except (RequestTimeout, ConnectionLost) as error:
             return commands.response(failure_code(error), remark=str(error))
     # CONSUME_MESSAGE_DIRECTLY may name the message's broker; otherwise any broker that has the client can query it.
-    named = context.fields.get("brokerName") if needs_broker else None
+    named = (context.fields.get("brokerName") or context.broker) if needs_broker else None
     brokers = [named] if named else sorted(await core.backend.brokers())
     if not brokers:
         raise InvalidRequest("no broker is available that could query the client")
@@ -46,6 +57,37 @@ async def query_client(core: Messaging, context: Context) -> RemotingCommand:
     if reply is None:
         raise ConsumerNotOnline(f"the client {client_id} of group {group} is not connected")
     return reply
+
+
+async def consume_message(core: Messaging, context: Context) -> RemotingCommand:
+    """CONSUME_MESSAGE_DIRECTLY of an operator, who may have got the id of the message from others."""
+    await find_message(core, context)
+    return await query_client(core, context)
+
+
+async def find_message(core: Messaging, context: Context) -> None:
+    """Find the broker that has the message of a CONSUME_MESSAGE_DIRECTLY, and note it for `query_client`.
+
+    Raises NotPermitted if none has it: a broker would send the bytes at any offset. Raises BodyError, and the error of
+    the only broker.
+    """
+    text = context.fields.get("msgId")
+    if text is None:
+        return
+    offset = str(OffsetMessageId.parse(text).offset)
+    named = context.fields.get("brokerName")
+    brokers = [named] if named else sorted(await core.backend.brokers())
+    for broker in brokers:
+        try:
+            message = await stored_topics.view_at(core, broker, offset)
+        except RemotingError:
+            if len(brokers) == 1:
+                raise
+            continue
+        if message is not None:
+            context.broker = broker
+            return
+    raise NotPermitted(f"no broker has the message {text}")
 
 
 async def ask_only_broker(core: Messaging, context: Context) -> RemotingCommand:

@@ -15,6 +15,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError, ConsumerNotOnline
 from remoting.ids import OffsetMessageId
+from remoting.signature import without_signature
 
 
 def running_info(broker: Broker, request: Request) -> Answer:
@@ -49,7 +50,8 @@ def _message(broker: Broker, message_id: str) -> bytes:
 
 def _forward(broker: Broker, request: Request, fields: dict[str, str], body: bytes) -> Answer:
     channel = _client(broker, request.text("consumerGroup"), request.text("clientId"))
-    response = broker.push(channel, commands.request(request.command.code, fields, body))
+    # Unlike in RocketMQ, without the tool's signature: the client could use it in other requests.
+    response = broker.push(channel, commands.request(request.command.code, without_signature(fields), body))
     if response is None:
         raise ConsumerNotOnline(f"client {request.text('clientId')} cannot be reached")
     answer = broker.future()

@@ -72,6 +72,10 @@ def test_a_missing_name_is_covered_by_patterns_for_all_names_only() -> None:
         ("rmq_sys_wheel_timer", True),
         ("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", True),
         ("members", True),
+        ("%LMQ%any", True),
+        ("%LMQ%$rooms", True),
+        ("%LMQ%$rooms$", True),
+        ("%LMQ%$$room1", True),
         ("RMQ_SYS_TRACE_TOPIC", False),
         ("rmq_sys_TRACE_DATA_eu", False),
         ("TBW102", False),
@@ -154,3 +158,22 @@ def test_decision_does_not_depend_on_the_order_of_rules(rules: list[tuple[str, b
 @pytest.mark.parametrize("text", ["*", "Topic:orders", "Topic:ord*", "Group:*", "Cluster:*"])
 def test_patterns_are_written_as_they_are_read(text: str) -> None:
     assert str(Pattern.parse(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("queue", "denied", "resource"),
+    [
+        ("%LMQ%$rooms$room1", "Topic:rooms", "Topic:rooms"),
+        ("%LMQ%$rooms$x$other$room1", "Topic:rooms", "Topic:rooms"),
+        ("%LMQ%$%RETRY%g$room1", "Group:g", "Group:g"),
+        ("%LMQ%$rmq_sys_wheel_timer$x", None, "Topic:rmq_sys_wheel_timer"),
+    ],
+)
+def test_a_lite_topic_is_a_matter_of_its_parent_topic(queue: str, denied: str | None, resource: str) -> None:
+    permission = Permission(TOPIC, queue, (Action.SUB,))
+    general = policy("*", "All")
+    assert allowed([policy(resource, "All")], permission)
+    assert not allowed([policy(f"Topic:{queue}", "All")], permission)
+    assert allowed([general], permission) is (denied is not None)
+    if denied is not None:
+        assert not allowed([general, policy(denied, "All", allow=False)], permission)

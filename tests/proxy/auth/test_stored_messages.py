@@ -1,6 +1,7 @@
 """Requests that name a message instead of its topic."""
 
 import asyncio
+import base64
 from pathlib import Path
 
 import pytest
@@ -8,19 +9,20 @@ import pytest
 from proxy.app import App
 from proxy.auth.stored_messages import StoredMessages
 from proxy.core.channel import Channel
+from proxy.core.client_registry import Groups
 from proxy.core.context import Context
 from proxy.core.principal import Method
 from proxy.core.replies import Replies
-from remoting import messages
+from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, response, success
-from remoting.errors import ServiceUnavailable
+from remoting.errors import BodyError, NotPermitted, ServiceUnavailable
 from remoting.ids import OffsetMessageId, RecallHandle
 from remoting.requests import REQUESTS
 from remoting.signature import Credentials
 from tests.proxy.auth.test_authority import command
 from tests.proxy.auth.test_replica import replica, until
-from tests.proxy.auth.users import ALICE, IMPOSTOR, ROOT, STRANGER, authority, new_topic, signed
+from tests.proxy.auth.users import ALICE, BOB, IMPOSTOR, ROOT, STRANGER, authority, new_topic, signed
 from tests.proxy.fakes import FakeBackend, FakeChannel, stage
 from tests.proxy.messages import heartbeat, request
 from tests.proxy.replica import Client
@@ -163,19 +165,34 @@ async def test_a_false_access_key_gives_no_permission_for_pushed_messages(tmp_pa
     push(channel, request(RequestCode.CHECK_TRANSACTION_STATE, message, True))
 
 
-async def test_pushed_messages_are_for_clients_that_brokers_have_accepted(tmp_path: Path) -> None:
-    message = await stored_record(tmp_path)
+@pytest.mark.parametrize(
+    ("credentials", "groups", "received"),
+    [
+        (STRANGER, Groups(producers=frozenset({"p"})), True),
+        (STRANGER, Groups(producers=frozenset({"other"}), consumers=frozenset({"p"})), False),
+        # Brokers let any client register in a producer group.
+        (BOB, Groups(producers=frozenset({"p"})), False),
+        (ALICE, Groups(producers=frozenset({"p"})), True),
+    ],
+    ids=["a member", "a member of another group", "a known user without permission", "a known user"],
+)
+async def test_pushed_messages_are_for_clients_that_brokers_have_accepted(
+    tmp_path: Path, credentials: Credentials, groups: Groups, received: bool
+) -> None:
+    half = messages.StoredMessage(topic="orders", properties="PGROUP\x01p\x02")
     made = authority(tmp_path)
     relayed: list[RemotingCommand] = []
-    guard = StoredMessages(made, Replies(), brokers_judge=True)
+    guard = StoredMessages(made, Replies(), lambda _: groups, brokers_judge=True)
     push = guard.check_push(lambda _, command: relayed.append(command))
-    check = request(RequestCode.CHECK_TRANSACTION_STATE, message, True)
+    check = request(RequestCode.CHECK_TRANSACTION_STATE, messages.encode_message(half), True)
     channel = FakeChannel()
-    channel.principal = made.of_command(signed(command(RequestCode.HEART_BEAT), STRANGER), channel.peer)
-    for accepted in (False, True):
-        channel.session.is_member = accepted
-        push(channel, check)
-        assert len(relayed) == accepted
+    channel.principal = made.of_command(signed(command(RequestCode.HEART_BEAT), credentials), channel.peer)
+    push(channel, check)
+    assert len(relayed) == (credentials is ALICE), "no broker has accepted the client yet"
+    relayed.clear()
+    channel.session.is_member = True
+    push(channel, check)
+    assert len(relayed) == received
 
 
 async def test_brokers_judge_what_they_send_to_clients_that_only_they_know(tmp_path: Path) -> None:
@@ -209,11 +226,19 @@ async def test_delayed_messages_of_other_topics_are_not_recalled(tmp_path: Path)
 
     core, guard = stage(FakeBackend(answer=answer)).core, StoredMessages(made, Replies())
     channel = FakeChannel(principal=made.principal("alice-1", Method.SIGNATURE))
-    for identity, code in (("A", 0), ("B", NO_PERMISSION), ("C", 0)):
+    for identity, code in (("A", 0), ("B", NO_PERMISSION), ("C", 0), ("B more", NO_PERMISSION)):
         handle = RecallHandle("orders", "broker-a", 1, identity)
         recall = request(RequestCode.RECALL_MESSAGE, topic="orders", recallHandle=str(handle), bname="broker-a")
         reply = await guard.recall(core, Context(channel, recall, REQUESTS[recall.code], 0.0))
         assert reply.code == code, identity
+    # Java replaces bytes that are no UTF-8.
+    for raw in (b"v1 orders broker-a 1 B \xff", b"v1 orders broker-a 1 B\xff"):
+        recall.fields["recallHandle"] = base64.urlsafe_b64encode(raw).decode()
+        try:
+            reply = await guard.recall(core, Context(channel, recall, REQUESTS[recall.code], 0.0))
+        except BodyError:
+            continue
+        assert reply.code == NO_PERMISSION
 
 
 @pytest.mark.parametrize("code", [RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.END_TRANSACTION])
@@ -262,3 +287,69 @@ async def test_a_delayed_message_is_not_hidden_by_others_with_its_id(tmp_path: P
     recall = request(RequestCode.RECALL_MESSAGE, topic="orders", recallHandle=str(handle), bname="broker-a")
     reply = await guard.recall(core, Context(channel, recall, REQUESTS[recall.code], 0.0))
     assert reply.code == NO_PERMISSION
+
+
+def _broker(record: messages.StoredMessage, queued: messages.StoredMessage) -> FakeBackend:
+    """A broker that shows one record at every offset, and has one message in every queue."""
+
+    def answer(_: str, sent: RemotingCommand) -> RemotingCommand:
+        shown = {RequestCode.VIEW_MESSAGE_BY_ID: record, RequestCode.PULL_MESSAGE: queued}.get(RequestCode(sent.code))
+        return success(body=b"" if shown is None else messages.encode_message(shown))
+
+    return FakeBackend(names=["broker-a"], answer=answer)
+
+
+_OFFSET = {"offset": "1", "commitLogOffset": "1", "msgId": str(OffsetMessageId("127.0.0.1", 10911, 1))}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        RequestCode.VIEW_MESSAGE_BY_ID,
+        RequestCode.CONSUME_MESSAGE_DIRECTLY,
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+        RequestCode.END_TRANSACTION,
+    ],
+)
+async def test_bytes_in_a_message_are_not_taken_for_a_message(tmp_path: Path, code: RequestCode) -> None:
+    """A broker shows what is at any offset, such as a record that a client has put into the body of a message."""
+    made = authority(tmp_path)
+    channel = FakeChannel(principal=made.principal("alice-1", Method.SIGNATURE))
+    real = messages.StoredMessage(topic="orders", commit_log_offset=1)
+    for queued, served in ((real, True), (messages.StoredMessage(topic="orders", commit_log_offset=0), False)):
+        backend = _broker(real, queued)
+        core, guard = stage(backend).core, StoredMessages(made, Replies())
+        sent = command(code, **_OFFSET, consumerGroup="g", clientId="c1", group="g", bname="broker-a")
+        serving = guard.handlers[code](core, Context(channel, sent, REQUESTS[code], 0.0))
+        if served:
+            assert (await serving).code == 0
+        else:
+            with pytest.raises(NotPermitted):
+                await serving
+        last = backend.sent[-1]
+        assert last.code == (code if served else RequestCode.PULL_MESSAGE)
+
+
+@pytest.mark.parametrize("code", [RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.END_TRANSACTION])
+@pytest.mark.parametrize(
+    ("pairs", "permitted"),
+    [
+        ({}, True),
+        ({"TIMER_DEL_UNIQKEY": "B"}, False),
+        ({"INNER_MULTI_DISPATCH": "secret"}, False),
+        ({"INNER_MULTI_DISPATCH": "orders"}, True),
+        # The broker's own.
+        ({"INNER_MULTI_DISPATCH": "%LMQ%$orders$a", "INNER_MULTI_QUEUE_OFFSET": "0"}, True),
+        ({"INNER_MULTI_DISPATCH": "%LMQ%$orders$a,%LMQ%$secret$a"}, False),
+    ],
+)
+async def test_a_message_that_affects_other_topics_is_not_stored_again(
+    tmp_path: Path, code: RequestCode, pairs: dict[str, str], permitted: bool
+) -> None:
+    made = authority(tmp_path)
+    channel = FakeChannel(principal=made.principal("alice-1", Method.SIGNATURE))
+    message = messages.StoredMessage(topic="orders", commit_log_offset=1, properties=properties.encode(pairs))
+    core, guard = stage(_broker(message, message)).core, StoredMessages(made, Replies())
+    sent = command(code, **_OFFSET, group="g", bname="broker-a")
+    reply = await guard.handlers[code](core, Context(channel, sent, REQUESTS[code], 0.0))
+    assert reply.code == (0 if permitted else NO_PERMISSION)

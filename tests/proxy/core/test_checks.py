@@ -1,11 +1,13 @@
 import pytest
 
-from proxy.core.checks import Tools, well_formed
+from proxy.core.checks import Tools, first_checks, lite_queues, well_formed
 from proxy.core.context import Context
 from proxy.settings.model import Settings
+from remoting import messages, properties
 from remoting.codes import RequestCode
 from remoting.errors import InvalidRequest, NotPermitted
 from remoting.requests import REQUESTS, Action, RequestSpec
+from remoting.signature import Credentials, sign
 from tests.proxy.fakes import FakeChannel
 from tests.proxy.messages import complete
 
@@ -34,6 +36,30 @@ async def test_tools_check_ignores_requests_of_clients() -> None:
     for spec in REQUESTS.values():
         if not spec.tool:
             Tools("none").check(context(spec))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("code", [RequestCode.AUTH_LIST_USER, RequestCode.SEND_MESSAGE_V2])
+async def test_requests_signed_with_gantrys_own_credentials_are_refused(
+    code: RequestCode, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = Settings(cluster={"access_key": "gantry", "secret_key": "secret"})
+    own = first_checks(settings)[-1]
+    for user, refused in (("gantry", True), ("alice", False), (None, False)):
+        command = complete(REQUESTS[code])
+        if user is not None:
+            sign(command, Credentials(user, "secret"))
+        sent = Context(FakeChannel(), command, REQUESTS[code], 0.0)
+        if refused:
+            for _ in range(3):
+                with pytest.raises(NotPermitted, match="that of Gantry itself"):
+                    own(sent)
+        else:
+            own(sent)
+    assert caplog.text.count("cluster.access_key") == 1
+    assert len(first_checks(Settings())) == len(first_checks(settings)) - 1
+    embedded = settings.model_copy(update={"embedded": Settings(embedded={"directory": "/tmp/x"}).embedded})
+    assert first_checks(embedded) == first_checks(Settings())
 
 
 def test_all_rows_that_change_topics_groups_or_users_are_for_tools() -> None:
@@ -84,3 +110,36 @@ async def test_names_are_limited_in_length(name: str) -> None:
     well_formed(Context(FakeChannel(), complete(send, **{name: "x" * 262}), send, 0.0))
     with pytest.raises(InvalidRequest, match=f"the field {name} of 263 characters is over the limit of 262"):
         well_formed(Context(FakeChannel(), complete(send, **{name: "x" * 263}), send, 0.0))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("pairs", "accepted"),
+    [
+        ({"KEYS": "$"}, True),
+        ({"__LITE_TOPIC": "a"}, True),
+        ({"__LITE_TOPIC": "a$b"}, False),
+        ({"INNER_MULTI_DISPATCH": "%LMQ%$orders$a,%LMQ%x,other"}, True),
+        ({"INNER_MULTI_DISPATCH": "other,%LMQ%$orders$a$b"}, False),
+        ({"INNER_MULTI_DISPATCH": "%LMQ%$orders"}, False),
+        ({"INNER_MULTI_DISPATCH": "%LMQ%$$a"}, False),
+    ],
+)
+async def test_messages_at_which_a_broker_would_stop_are_rejected(pairs: dict[str, str], accepted: bool) -> None:
+    """It would give consumers no later message of any topic."""
+    text = properties.encode(pairs)
+    batch = messages.encode_batch([messages.BatchMessage(0, b"a", ""), messages.BatchMessage(0, b"b", text)])
+    for code, fields, body in (
+        (RequestCode.SEND_MESSAGE, {"properties": text}, b"body"),
+        (RequestCode.SEND_MESSAGE_V2, {"i": text}, b"body"),
+        (RequestCode.SEND_MESSAGE_V2, {"m": "true"}, batch),
+        (RequestCode.SEND_BATCH_MESSAGE, {"m": "true"}, batch),
+    ):
+        command = complete(REQUESTS[code], **fields)
+        command.body = body
+        sent = Context(FakeChannel(), command, REQUESTS[code], 0.0)
+        if accepted:
+            lite_queues(sent)
+        else:
+            with pytest.raises(InvalidRequest):
+                lite_queues(sent)

@@ -7,6 +7,7 @@ from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError
 from remoting.messages import StoredMessage
+from remoting.signature import Credentials, sign
 from tests.proxy.fakes import FakeChannel, Reply
 from tests.proxy.messages import request
 
@@ -75,3 +76,13 @@ async def test_relay_rejects_a_transaction_check_with_an_undecodable_message() -
     with pytest.raises(BodyError):
         relay(client, request(CHECK, HALF[:-1], True))
     assert client.oneways == []
+
+
+@pytest.mark.parametrize("code", [RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.CONSUME_MESSAGE_DIRECTLY])
+async def test_relay_removes_the_signature_of_the_tool(code: int) -> None:
+    """Brokers copy it into the request to the client, which could use it for other requests."""
+    client = Client()
+    command = request(code, consumerGroup="g", clientId="c1")
+    sign(command, Credentials("admin", "secret", "token"))
+    relay(client, command)
+    assert [command.fields for command in client.requests] == [{"consumerGroup": "g", "clientId": "c1"}]

@@ -77,6 +77,23 @@ def test_signer_without_credentials_removes_signatures() -> None:
     assert command.fields == command.header["extFields"] == {"consumerGroup": "g"}
 
 
+@pytest.mark.parametrize("code", [RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.CONSUME_MESSAGE_DIRECTLY])
+@pytest.mark.parametrize("by_client", [True, False])
+def test_requests_that_brokers_show_to_clients_are_not_signed_for_others(code: RequestCode, by_client: bool) -> None:
+    """A client that gets Gantry's signature could send any request as Gantry."""
+    command = request(code, clientId="c1", consumerGroup="g")
+    if by_client:
+        signed(command)
+    sent = command.copy()
+    Signer(OWN, resigns=True, vouches=True).sign_outgoing(FakeChannel(), sent)
+    assert sent.fields == command.fields
+    Signer(None, resigns=True).sign_outgoing(FakeChannel(), sent)
+    assert sent.fields == {"clientId": "c1", "consumerGroup": "g"}
+    assert (SIGNATURE in command.fields) is by_client, "observers see the client's fields"
+    Signer(OWN).sign_outgoing(None, sent)
+    assert verify(sent, OWN.key), "the operator's own requests are"
+
+
 @pytest.mark.parametrize(("resigns", "changed"), [(False, False), (True, True)])
 async def test_signed_request_is_changed_only_if_gantry_signs_it(resigns: bool, changed: bool) -> None:
     on = stage()
@@ -260,3 +277,31 @@ async def test_batch_with_a_forged_born_host_is_rejected(text: str, forged: bool
     else:
         await on.ask(command)
     assert len(on.backend.sent) == (not forged)
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "batch"),
+    [
+        (RequestCode.SEND_BATCH_MESSAGE, "i", {"m": "false"}),
+        (RequestCode.SEND_BATCH_MESSAGE, "i", {}),
+        (RequestCode.SEND_MESSAGE_V2, "i", {"m": "true"}),
+        (RequestCode.SEND_MESSAGE, "properties", {"batch": "TRUE"}),
+    ],
+)
+async def test_forged_born_host_is_found_wherever_a_broker_reads_it(
+    code: RequestCode, name: str, batch: dict[str, str]
+) -> None:
+    """Brokers decide by the flag, not by the request code, where the properties are."""
+    on, forged = stage(), f"{BORN}\x011.2.3.4:5\x02"
+    on.core.signer = Signer(OWN)
+    command = signed(complete(REQUESTS[code], **batch, **{name: forged}))
+    with pytest.raises(InvalidRequest, match=BORN):
+        await on.ask(command)
+    command = signed(complete(REQUESTS[code], **batch))
+    command.body = messages.encode_batch([BatchMessage(0, b"a", forged)])
+    if batch.get("m") != "false":
+        with pytest.raises(InvalidRequest, match=BORN):
+            await on.ask(command)
+    # Unsigned requests may be changed.
+    await on.ask(complete(REQUESTS[code], **batch, **{name: forged}))
+    assert properties.get(on.backend.sent[-1].fields[name], BORN) in ("192.0.2.7:50000", None)

@@ -1,7 +1,16 @@
+from dataclasses import replace
+
 import pytest
 
-from proxy.core.stored_topics import topics_of
-from remoting.messages import StoredMessage
+from proxy.core.context import Context
+from proxy.core.stored_topics import NO_MESSAGE, topics_of, view
+from proxy.settings.model import Settings
+from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand, response, success
+from remoting.errors import BodyError, NotPermitted
+from remoting.messages import StoredMessage, encode_message
+from tests.proxy.fakes import FakeBackend, FakeChannel, stage
+from tests.proxy.messages import request
 
 
 @pytest.mark.parametrize(
@@ -21,3 +30,82 @@ def test_a_message_has_the_topics_that_it_is_in_and_was_sent_to(
 ) -> None:
     properties = f"RETRY_TOPIC\x01{origin}\x02" if origin else ""
     assert topics_of(StoredMessage(topic=topic, properties=properties), "g") == expected
+
+
+# Messages at an offset of a log.
+
+LMQ = "%LMQ%$orders$a"
+REAL = StoredMessage(topic="orders", body=b"text", queue_id=2, queue_offset=7, commit_log_offset=1000)
+# In the body of another message, with the place of a message that there is.
+FORGED = replace(REAL, commit_log_offset=1200)
+LITE = replace(
+    REAL, properties=f"INNER_MULTI_DISPATCH\x01{LMQ}\x02INNER_MULTI_QUEUE_OFFSET\x013\x02", commit_log_offset=1400
+)
+
+
+class Log:
+    """A broker's log and queues. lag: number of pulls after which the queues have their messages."""
+
+    def __init__(self, queues: dict[tuple[str, str, str], StoredMessage], lag: int = 0) -> None:
+        self.queues = queues
+        self.lag = lag
+        self.bytes: dict[str, bytes] = {
+            str(message.commit_log_offset): encode_message(message) for message in (REAL, FORGED, LITE)
+        }
+
+    def __call__(self, _: str, command: RemotingCommand) -> RemotingCommand:
+        fields = command.fields
+        if command.code == RequestCode.VIEW_MESSAGE_BY_ID:
+            record = self.bytes.get(fields["offset"])
+            text = f"{NO_MESSAGE} by the offset"
+            return response(ResponseCode.SYSTEM_ERROR, remark=text) if record is None else success(body=record)
+        assert command.code == RequestCode.PULL_MESSAGE
+        self.lag -= 1
+        found = self.queues.get((fields["topic"], fields["queueId"], fields["queueOffset"]))
+        if found is None or self.lag >= 0:
+            return response(ResponseCode.PULL_NOT_FOUND)
+        return success(body=encode_message(found))
+
+
+async def look(log: Log, offset: str, settings: Settings | None = None) -> StoredMessage | None:
+    on = stage(FakeBackend(answer=log), settings)
+    context = Context(FakeChannel(), request(RequestCode.VIEW_MESSAGE_BY_ID, bname="broker-a"), None, 0.0)
+    return await view(on.core, context, offset)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("lag", [0, 2])
+async def test_a_message_is_one_that_a_queue_has_at_its_offset(lag: int) -> None:
+    log = Log({("orders", "2", "7"): REAL}, lag)
+    assert await look(log, "1000") == REAL
+    assert await look(log, "999") is None
+    for offset in ("1200", "1400"):
+        with pytest.raises(NotPermitted, match=f"no message at the offset {offset}"):
+            await look(log, offset)
+
+
+@pytest.mark.anyio
+async def test_a_lite_message_is_in_the_queue_of_its_lite_topic() -> None:
+    assert await look(Log({(LMQ, "0", "3"): LITE}), "1400") == LITE
+    log = Log({("%LMQ%$secret$a", "0", "3"): LITE})
+    log.bytes["1400"] = encode_message(replace(LITE, properties=LITE.properties.replace(LMQ, "%LMQ%$secret$a")))
+    with pytest.raises(NotPermitted):
+        await look(log, "1400")
+
+
+@pytest.mark.anyio
+async def test_a_record_of_another_offset_or_with_more_bytes_is_no_message() -> None:
+    log = Log({("orders", "2", "7"): REAL})
+    log.bytes["1100"] = encode_message(REAL)
+    with pytest.raises(NotPermitted):
+        await look(log, "1100")
+    record = encode_message(REAL)
+    log.bytes["1000"] = (len(record) + 6).to_bytes(4, "big") + record[4:] + b"secret"
+    with pytest.raises(BodyError, match="6 bytes follow"):
+        await look(log, "1000")
+
+
+@pytest.mark.anyio
+async def test_the_embedded_broker_finds_its_messages_by_checksums() -> None:
+    embedded = Settings(embedded={"directory": "/tmp/x"})
+    assert await look(Log({}), "1000", embedded) == REAL

@@ -248,9 +248,11 @@ async def test_tools_requests_are_forwarded_to_clients(harness: BrokerHarness) -
     harness.join({"g": ["t"]})
     harness.push_answer = commands.success({"a": "b"}, b"result")
     whom = {"consumerGroup": "g", "clientId": "c"}
+    proof = {"AccessKey": "admin", "Signature": "c2lnbmF0dXJl", "SecurityToken": "token"}
     for code in (RequestCode.GET_CONSUMER_RUNNING_INFO, RequestCode.CONSUME_MESSAGE_DIRECTLY):
-        reply = await harness.begin(code, {**whom, "msgId": sent.fields["msgId"], "topic": "t"})
+        reply = await harness.begin(code, {**whom, **proof, "msgId": sent.fields["msgId"], "topic": "t"})
         assert (reply.code, reply.body) == (ResponseCode.SUCCESS, b"result")
+        assert proof.keys().isdisjoint(harness.pushed[-1][1].fields), "the client could use the tool's signature"
     assert b"eat me" in harness.pushed[-1][1].body
     absent = harness.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, {**whom, "clientId": "x"})
     assert absent.code == ResponseCode.SYSTEM_ERROR

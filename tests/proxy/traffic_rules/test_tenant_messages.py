@@ -1,6 +1,7 @@
 """Requests of namespaced clients that name a message instead of its topic."""
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from remoting import command as commands
 from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
+from remoting.errors import BodyError, NotPermitted
 from remoting.ids import RecallHandle
 from remoting.requests import REQUESTS
 from tests.cluster.client import pull_fields
@@ -130,11 +132,63 @@ async def test_delayed_messages_of_other_tenants_are_not_recalled() -> None:
             assert reply.code == code, identity
 
 
+async def test_an_unreadable_recall_handle_is_not_left_to_the_broker() -> None:
+    """Java reads more handles than Gantry: it replaces bytes that are no UTF-8."""
+    backend = FakeBackend()
+    guarded = TenantMessages().wrap({})[RequestCode.RECALL_MESSAGE]
+    channel = GrpcChannel("c", peer())
+    channel.name_mapping = ResourceNames(NameMapping("umbrella"))
+    handle = base64.urlsafe_b64encode(b"v1 umbrella%t broker-a 1 B\xff").decode()
+    sent = request(RequestCode.RECALL_MESSAGE, topic="umbrella%t", recallHandle=handle, bname="broker-a")
+    handling = guarded(stage(backend).core, Context(channel, sent, REQUESTS[sent.code], 0.0))
+    assert handling is not None
+    with pytest.raises(BodyError):
+        await handling
+    assert backend.sent == []
+
+
 async def _handled(guarded: Any, core: Messaging, channel: GrpcChannel, identity: str) -> RemotingCommand:
     handle = RecallHandle("umbrella%t", "broker-a", 1, identity)
     sent = request(RequestCode.RECALL_MESSAGE, topic="umbrella%t", recallHandle=str(handle), bname="broker-a")
     reply: RemotingCommand = await guarded(core, Context(channel, sent, REQUESTS[sent.code], 0.0))
     return reply
+
+
+@pytest.mark.parametrize(
+    ("topic", "pairs", "offset", "code"),
+    [
+        ("umbrella%t", {}, 1, 0),
+        ("umbrella%t", {}, 0, ResponseCode.NO_PERMISSION),
+        ("RMQ_SYS_TRANS_HALF_TOPIC", {"REAL_TOPIC": "umbrella%t"}, 1, 0),
+        ("RMQ_SYS_TRANS_HALF_TOPIC", {"REAL_TOPIC": "acme%t"}, 1, ResponseCode.NO_PERMISSION),
+        ("umbrella%t", {"TIMER_DEL_UNIQKEY": "B"}, 1, ResponseCode.NO_PERMISSION),
+        ("umbrella%t", {"INNER_MULTI_DISPATCH": "acme%t"}, 1, ResponseCode.NO_PERMISSION),
+        ("umbrella%t", {"INNER_MULTI_DISPATCH": "%LMQ%$umbrella%t$a"}, 1, 0),
+        ("umbrella%t", {"INNER_MULTI_DISPATCH": "%LMQ%$umbrella%t$a,%LMQ%$acme%t$a"}, 1, ResponseCode.NO_PERMISSION),
+    ],
+)
+async def test_only_an_own_half_message_is_committed(topic: str, pairs: dict[str, str], offset: int, code: int) -> None:
+    """A broker takes what is at any offset for a half message, and what that says for its topic."""
+    half = messages.StoredMessage(topic=topic, properties=properties.encode(pairs), commit_log_offset=1)
+    queued = messages.StoredMessage(topic=topic, commit_log_offset=offset)
+
+    def answer(_: str, command: RemotingCommand) -> RemotingCommand:
+        shown = half if command.code == RequestCode.VIEW_MESSAGE_BY_ID else queued
+        return commands.success(body=messages.encode_message(shown))
+
+    backend = FakeBackend(answer=answer)
+    guarded = TenantMessages().wrap({})[RequestCode.END_TRANSACTION]
+    channel = GrpcChannel("c", peer())
+    channel.name_mapping = ResourceNames(NameMapping("umbrella"))
+    end = request(RequestCode.END_TRANSACTION, topic="umbrella%t", commitLogOffset=1, bname="broker-a")
+    handling = guarded(stage(backend).core, Context(channel, end, REQUESTS[end.code], 0.0))
+    assert handling is not None
+    if offset == 1:
+        assert (await handling).code == code
+    else:
+        with pytest.raises(NotPermitted):
+            await handling
+    assert (backend.sent[-1].code == RequestCode.END_TRANSACTION) is (code == 0)
 
 
 def test_without_guards_handlers_are_unchanged() -> None:

@@ -156,6 +156,38 @@ async def test_messages_popped_from_lite_topics_are_released_to_them() -> None:
     assert fields["extraInfo"] == "0 1700000000789 60000 6 0 broker-a 0 7"
 
 
+@pytest.mark.parametrize(
+    ("topic", "queue", "own"),
+    [
+        ("orders", "", True),
+        ("orders", "%LMQ%$orders$a", True),
+        ("%LMQ%$orders$a", "", True),
+        # A dead letter, which keeps the property.
+        ("%DLQ%g", "%LMQ%$orders$a", True),
+        ("secret", "", False),
+        ("secret", "%LMQ%$secret$a", False),
+        ("%LMQ%$secret$a", "", False),
+        ("%DLQ%other", "%LMQ%$secret$a", False),
+    ],
+)
+async def test_messages_of_other_topics_are_not_popped_from_lite_topics(topic: str, queue: str, own: bool) -> None:
+    """Brokers choose them by the client id, which may be that of a client of another topic."""
+    on = stage()
+    on.backend.pending = []
+    reply = on.core.handle(FakeChannel(), complete(REQUESTS[RequestCode.POP_LITE_MESSAGE], pollTime="20000"))
+    assert reply is not None
+    await settle()
+    text = "__LITE_TOPIC\x01a\x02INNER_MULTI_QUEUE_OFFSET\x017\x02"
+    text += f"INNER_MULTI_DISPATCH\x01{queue}\x02" if queue else ""
+    lite = StoredMessage(topic=topic, queue_offset=9, properties=text)
+    (future,), on.backend.pending = on.backend.pending, None
+    future.set_result(commands.success({**TIMES, "orderCountInfo": "0"}, encode_message(lite)))
+    await settle()
+    assert ((await reply).code, bool((await reply).body)) == (0 if own else ResponseCode.NO_PERMISSION, own)
+    released = [(sent.fields["topic"], sent.fields["liteTopic"]) for sent in on.backend.sent[1:]]
+    assert released == ([] if own else [("secret", "a")])
+
+
 async def test_release_uses_the_handles_in_the_messages() -> None:
     """If a retried message has the requested topic, its property POP_CK names the queue it came from."""
     handle = "5 1700000000789 60000 6 1 broker-a 0 5"

@@ -5,6 +5,7 @@ from remoting import command as commands
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectionLost, ConsumerNotOnline, RemotingError, RequestTimeout, ServiceUnavailable
+from remoting.signature import Credentials, sign
 from tests.proxy.fakes import FakeBackend, FakeChannel, stage
 from tests.proxy.messages import heartbeat, request
 
@@ -35,6 +36,17 @@ async def test_local_client_receives_the_request() -> None:
         (RUNNING_INFO, tool.fields, b"")
     ]
     assert (other.requests, on.backend.sent) == ([], [])
+
+
+async def test_local_client_does_not_receive_the_signature_of_the_tool() -> None:
+    on = stage(FakeBackend(names=["broker-a"]))
+    client = FakeChannel()
+    await on.ask(heartbeat("c1", {"g": []}), client)
+    tool = ask(RUNNING_INFO)
+    unsigned = dict(tool.fields)
+    sign(tool, Credentials("admin", "secret", "token"))
+    await on.ask(tool)
+    assert [request.fields for request in client.requests] == [unsigned]
 
 
 @pytest.mark.parametrize(

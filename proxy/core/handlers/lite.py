@@ -1,0 +1,97 @@
+"""POP_LITE_MESSAGE and LITE_SUBSCRIPTION_CTL: the lite topics of RocketMQ 5.5 (RIP-83).
+
+Brokers choose the messages of a pop by the client id alone, whatever its group and topic are, and change the
+subscriptions of any client id (PopLiteMessageProcessor, LiteSubscriptionCtlProcessor). Where clients are to be
+separated, by users or namespaces, a remoting client may only name its own id, and brokers get another id for each user
+and group, if Gantry may change the request.
+"""
+
+from collections.abc import Awaitable
+from hashlib import sha256
+from typing import Final
+
+from proxy.core.context import Context
+from proxy.core.forwarding import forward
+from proxy.core.handlers import pop
+from proxy.core.messaging import Messaging, Reply
+from proxy.core.principal import OWN
+from proxy.settings.model import Settings
+from remoting.command import RemotingCommand
+from remoting.errors import InvalidRequest, NotPermitted
+from remoting.json_names import NameReplacer, collect_names, replace_names
+
+# Beginning of the ids at brokers, which no client may choose, and characters of the digest of user and group in them.
+_PREFIX: Final = "gantry:"
+_DIGEST_LENGTH: Final = 24
+_CLIENT_ID: Final = frozenset({"clientId"})
+
+
+def pop_lite(core: Messaging, context: Context) -> Reply | None:
+    """Forward a pop with the client's id at the brokers. Raises NotPermitted for the id of another client."""
+    if _separates(core.settings, context):
+        fields = context.fields
+        client_id, group = fields["clientId"], fields["consumerGroup"]
+        _check_own(core, context, client_id, group)
+        if core.may_change(context):
+            fields["clientId"] = id_at_brokers(context.principal.user, group, client_id)
+    return pop.pop_message(core, context)
+
+
+def subscribe(core: Messaging, context: Context) -> Awaitable[RemotingCommand] | None:
+    """Forward subscriptions with the client's id at the brokers.
+
+    Raises NotPermitted for the id of another client, InvalidRequest for several groups, BodyError.
+    """
+    command = context.command
+    if command.body and _separates(core.settings, context):
+        _, groups = collect_names(command.body)
+        if len(groups) > 1:
+            raise InvalidRequest("the subscriptions are of several groups")
+        changes = core.may_change(context)
+
+        def rename(client_id: str) -> str:
+            group = groups[0] if groups else ""
+            _check_own(core, context, client_id, group)
+            return id_at_brokers(context.principal.user, group, client_id) if changes else client_id
+
+        replacer = NameReplacer(rename, str, _CLIENT_ID, frozenset(), client_request=True)
+        body = replace_names(command.body, replacer, client_request=True)
+        if changes:
+            command.body = body
+    return forward(core, context)
+
+
+def id_at_brokers(user: str, group: str, client_id: str) -> str:
+    """Return the client id that brokers get: the same at all replicas, and another one for each user and group."""
+    digest = sha256(f"{user}\0{group}".encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{_PREFIX}{digest[:_DIGEST_LENGTH]}:{client_id}"
+
+
+def _separates(settings: Settings, context: Context) -> bool:
+    auth = settings.auth
+    separated = auth.users is not None or auth.plain_acl is not None or auth.brokers or settings.rules.file is not None
+    # The embedded broker has no lite topics.
+    return separated and not settings.has_embedded_broker and context.principal is not OWN
+
+
+def _check_own(core: Messaging, context: Context, client_id: str, group: str) -> None:
+    """Check that a remoting client is a member of the group with this id. The ids of gRPC clients are their own."""
+    channel = context.channel
+    if channel.protocol != "remoting":
+        return
+    member = core.registry.member(channel)
+    if (
+        client_id.startswith(_PREFIX)
+        or member is None
+        or member.client_id != client_id
+        or group not in member.consumers
+    ):
+        raise NotPermitted(f"the client id {client_id} is not that of this connection in the group {group}")
+
+
+def restore_id(command: RemotingCommand) -> str | None:
+    """Give a broker's request the id that the client knows, and return it."""
+    client_id = command.fields.get("clientId")
+    if client_id is not None and client_id.startswith(_PREFIX):
+        client_id = command.fields["clientId"] = client_id[len(_PREFIX) + _DIGEST_LENGTH + 1 :]
+    return client_id
