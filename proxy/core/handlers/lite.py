@@ -7,6 +7,7 @@ and group, if Gantry may change the request.
 """
 
 from collections.abc import Awaitable
+from functools import partial
 from hashlib import sha256
 from typing import Final
 
@@ -23,17 +24,15 @@ from remoting.json_names import NameReplacer, collect_names, replace_names
 # Beginning of the ids at brokers, which no client may choose, and characters of the digest of user and group in them.
 _PREFIX: Final = "gantry:"
 _DIGEST_LENGTH: Final = 24
+# The name of a group in a namespace has that before this character.
+_NAMESPACE_SEPARATOR: Final = "%"
 _CLIENT_ID: Final = frozenset({"clientId"})
 
 
 def pop_lite(core: Messaging, context: Context) -> Reply | None:
     """Forward a pop with the client's id at the brokers. Raises NotPermitted for the id of another client."""
-    if _separates(core.settings, context):
-        fields = context.fields
-        client_id, group = fields["clientId"], fields["consumerGroup"]
-        _check_own(core, context, client_id, group)
-        if core.may_change(context):
-            fields["clientId"] = id_at_brokers(context.principal.user, group, client_id)
+    fields = context.fields
+    fields["clientId"] = _checked_id(core, context, fields["clientId"], fields["consumerGroup"])
     return pop.pop_message(core, context)
 
 
@@ -43,20 +42,15 @@ def subscribe(core: Messaging, context: Context) -> Awaitable[RemotingCommand] |
     Raises NotPermitted for the id of another client, InvalidRequest for several groups, BodyError.
     """
     command = context.command
-    if command.body and _separates(core.settings, context):
+    if command.body and _may_separate(core.settings, context):
         _, groups = collect_names(command.body)
         if len(groups) > 1:
             raise InvalidRequest("the subscriptions are of several groups")
-        changes = core.may_change(context)
-
-        def rename(client_id: str) -> str:
-            group = groups[0] if groups else ""
-            _check_own(core, context, client_id, group)
-            return id_at_brokers(context.principal.user, group, client_id) if changes else client_id
-
+        group = groups[0] if groups else ""
+        rename = partial(_checked_id, core, context, group=group)
         replacer = NameReplacer(rename, str, _CLIENT_ID, frozenset(), client_request=True)
         body = replace_names(command.body, replacer, client_request=True)
-        if changes:
+        if core.may_change(context):
             command.body = body
     return forward(core, context)
 
@@ -67,26 +61,38 @@ def id_at_brokers(user: str, group: str, client_id: str) -> str:
     return f"{_PREFIX}{digest[:_DIGEST_LENGTH]}:{client_id}"
 
 
-def _separates(settings: Settings, context: Context) -> bool:
+def _authenticates(settings: Settings) -> bool:
     auth = settings.auth
-    separated = auth.users is not None or auth.plain_acl is not None or auth.brokers or settings.rules.file is not None
+    return auth.users is not None or auth.plain_acl is not None or auth.brokers
+
+
+def _may_separate(settings: Settings, context: Context) -> bool:
     # The embedded broker has no lite topics.
-    return separated and not settings.has_embedded_broker and context.principal is not OWN
+    separates = _authenticates(settings) or settings.rules.file is not None
+    return separates and not settings.has_embedded_broker and context.principal is not OWN
 
 
-def _check_own(core: Messaging, context: Context, client_id: str, group: str) -> None:
-    """Check that a remoting client is a member of the group with this id. The ids of gRPC clients are their own."""
+def _checked_id(core: Messaging, context: Context, client_id: str, group: str) -> str:
+    """Return the id that brokers get for a client's. Raises NotPermitted for the id of another client.
+
+    A remoting client has to be a member of the group with this id. The ids of gRPC clients are their own.
+    """
+    if not _may_separate(core.settings, context):
+        return client_id
     channel = context.channel
-    if channel.protocol != "remoting":
-        return
-    member = core.registry.member(channel)
-    if (
-        client_id.startswith(_PREFIX)
-        or member is None
-        or member.client_id != client_id
-        or group not in member.consumers
-    ):
+    refused = channel.protocol == "remoting" and client_id.startswith(_PREFIX)
+    # Outside namespaces and without authentication, all clients may do everything.
+    if _authenticates(core.settings) or _NAMESPACE_SEPARATOR in group:
+        if channel.protocol == "remoting":
+            member = core.registry.member(channel)
+            refused = refused or member is None or member.client_id != client_id or group not in member.consumers
+        if core.may_change(context) and not refused:
+            return id_at_brokers(context.principal.user, group, client_id)
+    else:
+        refused = client_id.startswith(_PREFIX)
+    if refused:
         raise NotPermitted(f"the client id {client_id} is not that of this connection in the group {group}")
+    return client_id
 
 
 def restore_id(command: RemotingCommand) -> str | None:

@@ -89,6 +89,17 @@ async def test_without_users_and_namespaces_ids_are_unchanged(code: RequestCode)
     assert sent_id(on) == "c1"
 
 
+@pytest.mark.parametrize("code", [POP, CONTROL])
+async def test_only_clients_in_a_namespace_are_separated_without_users(code: RequestCode) -> None:
+    on = stage(settings=Settings(rules={"file": "rules.toml"}))
+    client = FakeChannel(protocol="grpc", signs=False, principal=Principal("", Method.ANONYMOUS))
+    for group, expected in (("g", "c1"), ("acme%g", id_at_brokers("", "acme%g", "c1"))):
+        await on.ask(asked(code, "c1", group), client)
+        assert sent_id(on) == expected
+    with pytest.raises(NotPermitted):
+        await on.ask(asked(code, id_at_brokers("", "acme%g", "c1"), "g"), client)
+
+
 async def test_subscriptions_of_several_groups_are_refused() -> None:
     on, client = stage(settings=AUTHENTICATED), FakeChannel(principal=ALICE)
     await on.ask(heartbeat("c1", {"g": ["orders"]}), client)
