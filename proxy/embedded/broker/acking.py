@@ -9,6 +9,7 @@ from proxy.embedded.broker.errors import Refused
 from proxy.embedded.broker.pop_checkpoints import Checkpoint
 from proxy.embedded.broker.pulling import existing_topic
 from proxy.embedded.broker.request import Answer, Request
+from proxy.embedded.broker.work_budget import WorkBudget
 from proxy.embedded.store import Corrupt, StorageError
 from remoting import command as commands
 from remoting import messages, pop, properties
@@ -149,7 +150,7 @@ def _parse(broker: Broker, request: Request) -> tuple[str, str, int, int, ExtraI
 # Redelivery.
 
 
-def revive(broker: Broker, now: int) -> None:
+def revive(broker: Broker, now: int, _: WorkBudget) -> None:
     """Redeliver the messages that were not acknowledged in time."""
     for checkpoint in broker.checkpoints.due(now, _MAX_REVIVED):
         try:

@@ -34,6 +34,7 @@ from proxy.embedded.broker.statistics import Statistics
 from proxy.embedded.broker.topics import Topics
 from proxy.embedded.broker.transactions import Transactions
 from proxy.embedded.broker.user_table import Users
+from proxy.embedded.broker.work_budget import WorkBudget
 from proxy.embedded.store import Corrupt, StorageFailed, StorageFull, Store
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
@@ -57,14 +58,15 @@ _STORAGE_ERRORS = (StorageFull, StorageFailed, Corrupt)
 
 # Serves the requests of one code.
 Handler = Callable[["Broker", Request], Answer]
-# Runs at each tick, with the time in ms.
-Routine = Callable[["Broker", int], None]
+# Runs at each tick, with the time in ms, and a budget of its own.
+Routine = Callable[["Broker", int, WorkBudget], None]
 
 
 class Broker:
     """One broker over one store. `handlers` serve requests by code, `routines` run at each tick.
 
-    close_silent: closes the connection of a client whose heartbeats have stopped.
+    close_silent: closes the connection of a client whose heartbeats have stopped. clock: returns seconds, from which
+    the broker sees how long its work takes.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class Broker:
         push: Push,
         handlers: Mapping[int, Handler],
         routines: tuple[Routine, ...],
+        clock: Callable[[], float],
         close_silent: Callable[[Channel], None] = lambda channel: None,
         now: int = 0,
     ) -> None:
@@ -104,6 +107,7 @@ class Broker:
         self.waiting_notifications: LongPolls[PopKey] = LongPolls()
         self._handlers = handlers
         self._routines = routines
+        self._clock = clock
         self._close_silent = close_silent
         self._loop = asyncio.get_running_loop()
         # Messages and keys whose polls are woken at the end of the request or tick, and keys for the next tick.
@@ -177,19 +181,24 @@ class Broker:
 
     # Time.
 
-    def tick(self, now: int) -> None:
-        """Run the routines that are due."""
+    def tick(self, now: int) -> bool:
+        """Run the routines that are due; return whether work is left that should not wait for long."""
         self.now = now
+        more = False
         for routine in (*_ROUTINES, *self._routines):
+            # One of its own for each, so that much work of one does not keep the others from theirs.
+            budget = WorkBudget(self._clock)
             try:
-                routine(self, now)
+                routine(self, now, budget)
             except (RemotingError, *_STORAGE_ERRORS) as error:
                 _log.error("a routine of the broker is postponed: %s", error)
             except Exception:
                 _log.exception("a routine of the broker failed")
+            more |= budget.exhausted
         self._wake_polls()
+        return more
 
-    def _remove_silent_members(self, now: int) -> None:
+    def _remove_silent_members(self, now: int, _: WorkBudget) -> None:
         if now < self._next_sweep:
             return
         self._next_sweep = now + _SWEEP_INTERVAL
@@ -198,13 +207,13 @@ class Broker:
             isolated(self.channel_closed, channel)
             isolated(self._close_silent, channel)
 
-    def _wake_unlocked(self, now: int) -> None:
+    def _wake_unlocked(self, now: int, _: WorkBudget) -> None:
         while self._unlocks and self._unlocks[0][0] <= now:
             _, key = heapq.heappop(self._unlocks)
             if self.fifo_locks.free_at(key) <= now:
                 self.queue_readable(*key)
 
-    def _wake_scheduled(self, _: int) -> None:
+    def _wake_scheduled(self, _: int, __: WorkBudget) -> None:
         wakeups, self._next_wakeups = self._next_wakeups, {}
         self._wakeups.update(wakeups)
 
@@ -321,7 +330,7 @@ class Broker:
             if poll is not None:
                 self._resume(poll, self._handlers[code], self.now)
 
-    def _expire_polls(self, now: int) -> None:
+    def _expire_polls(self, now: int, _: WorkBudget) -> None:
         expired: tuple[tuple[list[LongPoll], int], ...] = (
             (self.waiting_pulls.due(now), RequestCode.PULL_MESSAGE),
             (self.waiting_pops.due(now), RequestCode.POP_MESSAGE),
@@ -344,10 +353,10 @@ class Broker:
 
 # The routines of every broker, in this order.
 _ROUTINES: tuple[Routine, ...] = (
-    lambda broker, now: broker.pipeline.tick(now),
-    lambda broker, now: broker.transactions.tick(now),
-    lambda broker, now: broker._notices.tick(now),
-    lambda broker, now: broker.statistics.tick(now),
+    lambda broker, now, budget: broker.pipeline.tick(now, budget),
+    lambda broker, now, _: broker.transactions.tick(now),
+    lambda broker, now, _: broker._notices.tick(now),
+    lambda broker, now, _: broker.statistics.tick(now),
     Broker._wake_unlocked,
     Broker._wake_scheduled,
     Broker._expire_polls,
