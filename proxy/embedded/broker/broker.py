@@ -99,7 +99,7 @@ class Broker:
         self._notices = GroupNotices(self._send_notices)
         self.locks = QueueLocks(settings.lock_timeout)
         self.pipeline = AppendPipeline(settings, store, self.message_appended)
-        self.transactions = Transactions(settings, store, self.pipeline, self._push_to_producer)
+        self.transactions = Transactions(settings, store, self.pipeline, self.members.next_producer, push)
         self.checkpoints = Checkpoints(store)
         self.fifo_locks = FifoLocks(store)
         self.waiting_pulls: LongPolls[tuple[str, int]] = LongPolls()
@@ -239,12 +239,6 @@ class Broker:
             notice = commands.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group}, oneway=True)
             isolated(self.push, channel, notice)
 
-    def _push_to_producer(self, group: str, command: RemotingCommand) -> Channel | None:
-        channel = self.members.next_producer(group)
-        if channel is not None:
-            self.push(channel, command)
-        return channel
-
     def dead_lettered(self, channel: Channel | None, group: str, topic: str) -> None:
         """Report a message that is in the dead letter queue of a group."""
         isolated(self.on_dead_letter, "remoting" if channel is None else channel.protocol, group, topic)
@@ -354,7 +348,7 @@ class Broker:
 # The routines of every broker, in this order.
 _ROUTINES: tuple[Routine, ...] = (
     lambda broker, now, budget: broker.pipeline.tick(now, budget),
-    lambda broker, now, _: broker.transactions.tick(now),
+    lambda broker, now, budget: broker.transactions.tick(now, budget),
     lambda broker, now, _: broker._notices.tick(now),
     lambda broker, now, _: broker.statistics.tick(now),
     Broker._wake_unlocked,

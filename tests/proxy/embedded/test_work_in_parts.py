@@ -4,7 +4,9 @@ import itertools
 
 import pytest
 
-from tests.proxy.embedded.broker_harness import BrokerHarness
+from remoting.messages import decode_message
+from remoting.properties import TRANSACTION_CHECK_TIMES
+from tests.proxy.embedded.broker_harness import START, BrokerHarness
 
 pytestmark = pytest.mark.anyio
 
@@ -44,3 +46,71 @@ async def test_redelivery_ends_when_its_time_is_over(harness: BrokerHarness) -> 
     assert 0 < harness.store.bounds("%RETRY%g_t", 0)[1] < 10
     _ticks(harness, 60)
     assert harness.store.bounds("%RETRY%g_t", 0)[1] == 60
+
+
+def _half(harness: BrokerHarness, size: int, **pairs: str) -> None:
+    given = {"TRAN_MSG": "true", "PGROUP": "pg", **pairs}
+    assert harness.send("t", bytes(size), given, sysFlag=4, producerGroup="pg").code == 0
+
+
+async def test_large_half_messages_are_checked_in_parts(harness: BrokerHarness) -> None:
+    harness.topic("t")
+    harness.join(producers=["pg"])
+    for _ in range(6):
+        _half(harness, 2**21)
+    harness.now += 6_001
+    for count in (2, 4, 6):
+        assert _ticks(harness, 1) == [True]
+        assert len(harness.pushed) == count
+    assert _ticks(harness, 1) == [False]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_half_message_without_a_producer_is_not_read_for_its_check(
+    harness: BrokerHarness, restarts: bool
+) -> None:
+    """A check without a member to ask is counted; the message is read when it has a member, or is discarded."""
+    harness.topic("t")
+    _half(harness, 100)
+    if restarts:
+        harness.restart()
+    reads: list[int] = []
+    read = harness.store.record
+
+    def record(offset: int) -> bytes | None:
+        reads.append(offset)
+        return read(offset)
+
+    harness.store.record = record  # type: ignore[method-assign]
+    harness.pass_time(6_100)
+    harness.pass_time(30_000, step=1000)
+    assert not reads
+    harness.join(producers=["pg"])
+    harness.pass_time(30_000, step=1000)
+    [(_, check)] = harness.pushed
+    assert decode_message(check.body).get(TRANSACTION_CHECK_TIMES) == "3"
+    assert len(reads) == 1
+
+
+@pytest.mark.parametrize("row", [b"%d 6000 0 2 %d", b"%d 6000 0 2 %d pg"])
+async def test_rows_of_half_messages_without_a_group_are_understood(harness: BrokerHarness, row: bytes) -> None:
+    """Those that an earlier version has stored."""
+    harness.topic("t")
+    _half(harness, 100)
+    table = harness.store.table("halves")
+    [(key, _)] = table.items()
+    table.put(key, row % (START, START + 40_000))
+    harness.restart()
+    harness.join(producers=["pg"])
+    harness.pass_time(70_100, step=1000)
+    [(_, check)] = harness.pushed
+    assert decode_message(check.body).get(TRANSACTION_CHECK_TIMES) == "3"
+
+
+async def test_a_producer_group_with_an_unusual_name_is_asked(harness: BrokerHarness) -> None:
+    harness.topic("t")
+    group = "group with blanks " * 10
+    harness.join(producers=[group])
+    _half(harness, 100, PGROUP=group)
+    harness.pass_time(6_100)
+    assert len(harness.pushed) == 1
