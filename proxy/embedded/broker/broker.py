@@ -10,13 +10,11 @@ import asyncio
 import heapq
 import logging
 import random
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from functools import partial
 
 from proxy.core.backend import Push
 from proxy.core.channel import Channel
-from proxy.embedded.broker import names
 from proxy.embedded.broker.append_pipeline import AppendPipeline
 from proxy.embedded.broker.creations import Creations
 from proxy.embedded.broker.errors import code_of, fields_of
@@ -28,6 +26,7 @@ from proxy.embedded.broker.long_polls import LongPoll, LongPolls
 from proxy.embedded.broker.members import Members
 from proxy.embedded.broker.offsets import Offsets
 from proxy.embedded.broker.pop_checkpoints import Checkpoints
+from proxy.embedded.broker.poppers import PopKey, Poppers
 from proxy.embedded.broker.request import Answer, Reply, Request, java_bool
 from proxy.embedded.broker.settings import BrokerSettings
 from proxy.embedded.broker.statistics import Statistics
@@ -45,8 +44,6 @@ from remoting.tasks import isolated
 
 _log = logging.getLogger("gantry.embedded")
 
-# Topic, group, queue id.
-PopKey = tuple[str, str, int]
 # As the queue id of a key: any queue.
 ANY_QUEUE = -1
 # Milliseconds between searches for members without heartbeats.
@@ -103,8 +100,9 @@ class Broker:
         self.checkpoints = Checkpoints(store)
         self.fifo_locks = FifoLocks(store)
         self.waiting_pulls: LongPolls[tuple[str, int]] = LongPolls()
-        self.waiting_pops: LongPolls[PopKey] = LongPolls()
-        self.waiting_notifications: LongPolls[PopKey] = LongPolls()
+        self._poppers = Poppers()
+        self.waiting_pops: LongPolls[PopKey] = LongPolls(self._poppers.add, self._poppers.remove)
+        self.waiting_notifications: LongPolls[PopKey] = LongPolls(self._poppers.add, self._poppers.remove)
         self._handlers = handlers
         self._routines = routines
         self._clock = clock
@@ -114,8 +112,6 @@ class Broker:
         self._appended: list[StoredMessage] = []
         self._wakeups: dict[PopKey, None] = {}
         self._next_wakeups: dict[PopKey, None] = {}
-        # Topic and group of the pops that a message of a topic may wake; retry topics are keys too.
-        self._poppers: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
         self._unlocks = [(at, key) for at, key in self.fifo_locks.locked(now)]
         heapq.heapify(self._unlocks)
         self._next_sweep = now + _SWEEP_INTERVAL
@@ -273,18 +269,12 @@ class Broker:
             heapq.heapify(self._unlocks)
 
     def admit_poll(self, key: PopKey) -> bool:
-        """Return whether another pop may wait for this key; if so, messages of the topic will wake it."""
+        """Return whether another pop may wait for this key."""
         settings = self.settings
-        if (
-            self.waiting_pops.total + self.waiting_notifications.total >= settings.max_polls
-            or self.waiting_pops.count(key) > settings.max_polls_per_queue
-        ):
-            return False
-        topic, group, _ = key
-        self._poppers[topic].add((topic, group))
-        for v2 in (False, True):
-            self._poppers[names.pop_retry_topic(topic, group, v2)].add((topic, group))
-        return True
+        return (
+            self.waiting_pops.total + self.waiting_notifications.total < settings.max_polls
+            and self.waiting_pops.count(key) <= settings.max_polls_per_queue
+        )
 
     def _wake_polls(self) -> None:
         """Serve the polls for which there is a message or another change."""
@@ -310,7 +300,7 @@ class Broker:
         def fits(poll: LongPoll) -> bool:
             return poll.filter is None or poll.filter.matches(message.property_map)
 
-        for topic, group in self._poppers.get(message.topic, ()):
+        for topic, group in list(self._poppers.of(message.topic)):
             self._wake_one((topic, group, ANY_QUEUE), fits)
             if message.topic == topic:
                 self._wake_one((topic, group, message.queue_id), fits)

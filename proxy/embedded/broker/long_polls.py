@@ -50,11 +50,21 @@ class LongPoll:
             self.reply.set_result(commands.response(self.empty_code))
 
 
-class LongPolls(Generic[_Key]):
-    """Long polls by key, the oldest first; `total` is their number."""
+def _ignore(_: object) -> None:
+    """Nothing depends on the keys."""
 
-    def __init__(self) -> None:
+
+class LongPolls(Generic[_Key]):
+    """Long polls by key, the oldest first; `total` is their number.
+
+    added, removed: called with the key of each poll.
+    """
+
+    def __init__(
+        self, added: Callable[[_Key], object] = _ignore, removed: Callable[[_Key], object] = _ignore
+    ) -> None:
         self.total = 0
+        self._added, self._removed = added, removed
         self._polls: dict[_Key, dict[int, LongPoll]] = {}
         # Deadline, number and key; those of ended polls remain for a while.
         self._deadlines: list[tuple[int, int, _Key]] = []
@@ -66,6 +76,7 @@ class LongPolls(Generic[_Key]):
         self._polls.setdefault(key, {})[number] = poll
         heapq.heappush(self._deadlines, (poll.deadline, number, key))
         self.total += 1
+        self._added(key)
         if len(self._deadlines) > 2 * self.total + _MIN_OUTDATED:
             # Most are of polls that were woken.
             self._deadlines = [
@@ -106,6 +117,7 @@ class LongPolls(Generic[_Key]):
         if not polls:
             del self._polls[key]
         self.total -= 1
+        self._removed(key)
         if poll.abandoned:
             poll.end()
             return None
