@@ -7,12 +7,13 @@ a pop.
 import heapq
 import itertools
 import logging
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from proxy.embedded.broker.filters import Filter
+from proxy.embedded.broker.filters import Filter, SqlFilter
 from proxy.embedded.broker.request import Reply, Request
+from proxy.embedded.broker.work_budget import WorkBudget
 from remoting import command as commands
 from remoting.codes import ResponseCode
 
@@ -88,27 +89,25 @@ class LongPolls(Generic[_Key]):
         """Return the number of polls with a key."""
         return len(self._polls.get(key, ()))
 
-    def take(self, key: _Key, fits: Callable[[LongPoll], bool]) -> list[LongPoll]:
-        """Remove and return all polls with a key that fit."""
+    def take(self, key: _Key, fits: Callable[[LongPoll], bool]) -> Iterator[LongPoll | None]:
+        """Look at one poll with a key after the other: remove and yield it if it fits, else yield None.
+
+        The oldest comes first, of those whose filter costs little, and then of the others. The caller may pause or end
+        the iteration; polls that are added meanwhile are not looked at.
+        """
         polls = self._polls.get(key, {})
-        numbers = [number for number, poll in polls.items() if poll.abandoned or _fits(poll, fits)]
-        return [poll for number in numbers if (poll := self._remove(key, number)) is not None]
+        for number, poll in sorted(polls.items(), key=_cost):
+            if number in self._polls.get(key, {}):
+                fit = poll.abandoned or _fits(poll, fits)
+                yield self._remove(key, number) if fit else None
 
-    def take_one(self, key: _Key, fits: Callable[[LongPoll], bool]) -> LongPoll | None:
-        """Remove and return the oldest poll with a key that fits."""
-        for number, poll in list(self._polls.get(key, {}).items()):
-            if (poll.abandoned or _fits(poll, fits)) and (taken := self._remove(key, number)) is not None:
-                return taken
-        return None
-
-    def due(self, now: int) -> list[LongPoll]:
-        """Remove and return the polls whose deadline is reached."""
-        due = []
-        while self._deadlines and self._deadlines[0][0] <= now:
+    def due(self, now: int, budget: WorkBudget) -> Iterator[LongPoll]:
+        """Remove and yield the polls whose deadline is reached, until the budget is exhausted."""
+        while self._deadlines and self._deadlines[0][0] <= now and not budget.exhausted:
             _, number, key = heapq.heappop(self._deadlines)
+            budget.use()
             if number in self._polls.get(key, {}) and (poll := self._remove(key, number)) is not None:
-                due.append(poll)
-        return due
+                yield poll
 
     def _remove(self, key: _Key, number: int) -> LongPoll | None:
         """Remove and return a poll; end it and return None if it is abandoned."""
@@ -122,6 +121,10 @@ class LongPolls(Generic[_Key]):
             poll.end()
             return None
         return poll
+
+
+def _cost(numbered: tuple[int, LongPoll]) -> bool:
+    return isinstance(numbered[1].filter, SqlFilter)
 
 
 def _fits(poll: LongPoll, fits: Callable[[LongPoll], bool]) -> bool:
