@@ -87,7 +87,7 @@ class Broker:
         self._requester: Channel | None = None
         self.topics = Topics(settings, store, self.admit_topic)
         self.groups = Groups(settings, store, self._admit_group)
-        self.offsets = Offsets(store)
+        self.offsets = Offsets(store, settings.max_offsets)
         self.request_modes = store.table("modes")
         self.kv_config = store.table("kv")
         self.users = Users(store.table("users"), store.table("acls"))

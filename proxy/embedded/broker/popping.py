@@ -81,6 +81,7 @@ def pop_messages(broker: Broker, request: Request) -> Answer:
     if queue_id >= topic.read:
         raise InvalidRequest(f"topic {topic.name} has {topic.read} queues to read from, but not queue {queue_id}")
     group = consuming_group(broker, request)
+    broker.offsets.check_room(topic.name, group.name)
     order = request.flag("order")
     state = _PopState(
         request,

@@ -47,7 +47,7 @@ def pull(broker: Broker, request: Request) -> Answer:
     message_filter = _filter(broker, request, group, topic.name, sys_flag)
     fetched = _read(broker, request, group, topic, queue_id, offset, count, message_filter)
     code = _code(fetched.status, offset)
-    if sys_flag & PullSysFlag.COMMIT_OFFSET and not request.resumed:
+    if sys_flag & PullSysFlag.COMMIT_OFFSET and not request.resumed and broker.offsets.admits(topic.name, group.name):
         # A group can read even if the disk is full; it commits again later.
         with suppress(StorageError):
             broker.offsets.commit(topic.name, group.name, queue_id, commit)

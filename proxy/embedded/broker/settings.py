@@ -31,6 +31,8 @@ class BrokerSettings:
     # Topics and groups beside which requests create no further ones, and those that they may create in a minute.
     max_topics: int = 10_000
     max_groups: int = 10_000
+    # Offsets of groups in queues beside which no group begins to consume a topic.
+    max_offsets: int = 500_000
     creations_per_client: int = 100
     creations_per_address: int = 1_000
     default_queues: int = 8
