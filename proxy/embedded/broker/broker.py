@@ -25,8 +25,8 @@ from proxy.embedded.broker.lock_table import QueueLocks
 from proxy.embedded.broker.long_polls import LongPoll
 from proxy.embedded.broker.members import Members
 from proxy.embedded.broker.offsets import Offsets
-from proxy.embedded.broker.pop_checkpoints import Checkpoints
 from proxy.embedded.broker.poll_waking import ANY_QUEUE, PollWaking
+from proxy.embedded.broker.pop_checkpoints import Checkpoints
 from proxy.embedded.broker.poppers import PopKey
 from proxy.embedded.broker.request import Answer, Reply, Request, java_bool
 from proxy.embedded.broker.settings import BrokerSettings

@@ -61,9 +61,7 @@ class LongPolls(Generic[_Key]):
     added, removed: called with the key of each poll.
     """
 
-    def __init__(
-        self, added: Callable[[_Key], object] = _ignore, removed: Callable[[_Key], object] = _ignore
-    ) -> None:
+    def __init__(self, added: Callable[[_Key], object] = _ignore, removed: Callable[[_Key], object] = _ignore) -> None:
         self.total = 0
         self._added, self._removed = added, removed
         self._polls: dict[_Key, dict[int, LongPoll]] = {}

@@ -15,7 +15,6 @@ from remoting import properties
 from remoting.errors import BodyError
 from remoting.messages import decode_message
 
-
 # Maximum number of messages with one key of a period that a search looks at, the newest.
 _MAX_POSITIONS = 4096
 

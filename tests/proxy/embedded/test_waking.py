@@ -163,7 +163,8 @@ async def test_a_limited_number_of_pulls_waits() -> None:
     harness.topic("t", queues=3)
     waiting = _pulls(harness, 3)
     refused = harness.ask(RequestCode.PULL_MESSAGE, pull_fields("t", "g", wait=60_000))
-    assert (refused.code, "3 of them for queue 0" in refused.remark) == (ResponseCode.SYSTEM_BUSY, True)
+    assert refused.code == ResponseCode.SYSTEM_BUSY
+    assert "3 of them for queue 0" in (refused.remark or "")
     waiting.append(harness.begin(RequestCode.PULL_MESSAGE, pull_fields("t", "g", queue=1, wait=60_000)))
     last = pull_fields("t", "g", queue=2, wait=60_000)
     assert harness.ask(RequestCode.PULL_MESSAGE, last).code == ResponseCode.SYSTEM_BUSY

@@ -77,9 +77,9 @@ async def test_a_half_message_without_a_producer_is_not_read_for_its_check(
     reads: list[int] = []
     read = harness.store.record
 
-    def record(offset: int) -> bytes | None:
-        reads.append(offset)
-        return read(offset)
+    def record(commit_log_offset: int) -> bytes | None:
+        reads.append(commit_log_offset)
+        return read(commit_log_offset)
 
     harness.store.record = record  # type: ignore[method-assign]
     harness.pass_time(6_100)

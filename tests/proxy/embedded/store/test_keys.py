@@ -42,7 +42,7 @@ def test_messages_with_many_keys_are_written_to_the_index_file_sooner(tmp_path: 
     store = open_store(tmp_path, checkpoint_changes=1000)
     assert store._state.pending <= 1000 + 64
     assert len(store.by_key("T", "k7", 0, _ALWAYS, 200)) == 100
-    for number in range(100):
+    for _ in range(100):
         store.append(message(b"more", KEYS=many))
         store.sync()
     assert store._state.pending <= 2000
@@ -51,8 +51,8 @@ def test_messages_with_many_keys_are_written_to_the_index_file_sooner(tmp_path: 
 
 def test_a_message_with_ordinary_keys_counts_once(tmp_path: Path) -> None:
     store = open_store(tmp_path)
-    for pairs in ({}, {"KEYS": "k"}, {"KEYS": "k", "UNIQ_KEY": "u"}):
-        store.append(message(**pairs))
+    for ordinary in (message(), message(KEYS="k"), message(KEYS="k", UNIQ_KEY="u")):
+        store.append(ordinary)
     assert store._state.pending == 3
     store.close()
 
@@ -66,8 +66,7 @@ def test_a_search_looks_at_the_newest_messages_with_a_key(
     stored = [store.append(message(b"%d" % number, KEYS="k")) for number in range(30)]
     if checkpoint:
         store.checkpoint()
-    for number in range(30, 33):
-        stored.append(store.append(message(b"%d" % number, KEYS="k")))
+    stored += [store.append(message(b"%d" % number, KEYS="k")) for number in range(30, 33)]
 
     def found(begin: int, end: int) -> list[int]:
         records = store.by_key("T", "k", begin, end, 64)
