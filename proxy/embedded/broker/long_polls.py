@@ -93,11 +93,12 @@ class LongPolls(Generic[_Key]):
         The oldest comes first, of those whose filter costs little, and then of the others. The caller may pause or end
         the iteration; polls that are added meanwhile are not looked at.
         """
-        polls = self._polls.get(key, {})
-        for number, poll in sorted(polls.items(), key=_cost):
-            if number in self._polls.get(key, {}):
-                fit = poll.abandoned or _fits(poll, fits)
-                yield self._remove(key, number) if fit else None
+        waiting = list(self._polls.get(key, {}).items())
+        for costly in (False, True):
+            for number, poll in waiting:
+                if isinstance(poll.filter, SqlFilter) is costly and number in self._polls.get(key, {}):
+                    fit = poll.abandoned or _fits(poll, fits)
+                    yield self._remove(key, number) if fit else None
 
     def due(self, now: int, budget: WorkBudget) -> Iterator[LongPoll]:
         """Remove and yield the polls whose deadline is reached, until the budget is exhausted."""
@@ -119,10 +120,6 @@ class LongPolls(Generic[_Key]):
             poll.end()
             return None
         return poll
-
-
-def _cost(numbered: tuple[int, LongPoll]) -> bool:
-    return isinstance(numbered[1].filter, SqlFilter)
 
 
 def _fits(poll: LongPoll, fits: Callable[[LongPoll], bool]) -> bool:

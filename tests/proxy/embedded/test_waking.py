@@ -182,3 +182,16 @@ async def test_a_read_with_a_long_filter_examines_fewer_messages(harness: Broker
         pulled = harness.pull("t", subscription=text, expressionType="SQL92", maxMsgNums=32)
         assert pulled.code == ResponseCode.PULL_RETRY_IMMEDIATELY
         assert int(pulled.fields["nextBeginOffset"]) == examined
+
+
+async def test_polls_with_costly_filters_are_looked_at_last(harness: BrokerHarness) -> None:
+    harness.topic("t")
+    [sql] = _pulls(harness, 1, subscription="a IS NULL", expressionType="SQL92", sysFlag=6)
+    [tag] = _pulls(harness, 1, subscription="never || b", expressionType="TAG")
+    [every] = _pulls(harness, 1)
+    order: list[asyncio.Future[Any]] = []
+    for reply in (sql, tag, every):
+        reply.add_done_callback(order.append)
+    harness.send("t", b"m", {"TAGS": "b"})
+    await asyncio.sleep(0)
+    assert order == [tag, every, sql]
