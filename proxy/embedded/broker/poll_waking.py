@@ -147,8 +147,10 @@ class PollWaking:
 
     def _serve_one(self, key: PopKey, fits: Callable[[LongPoll], bool]) -> _Work:
         """Serve one pop and one notification. A pop that leaves messages wakes the next one."""
-        yield from self._serve_first(self.pops, key, fits, RequestCode.POP_MESSAGE)
-        yield from self._serve_first(self.notifications, key, fits, RequestCode.NOTIFICATION)
+        if self.pops.count(key):
+            yield from self._serve_first(self.pops, key, fits, RequestCode.POP_MESSAGE)
+        if self.notifications.count(key):
+            yield from self._serve_first(self.notifications, key, fits, RequestCode.NOTIFICATION)
 
     def _serve_first(
         self, polls: LongPolls[PopKey], key: PopKey, fits: Callable[[LongPoll], bool], code: RequestCode

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection
+from functools import lru_cache
 
 from proxy.embedded.broker import names
 
@@ -48,5 +49,7 @@ class Poppers:
         return self._pairs.get(topic, _NOBODY)
 
 
+# Cached, because a waiting request enters and leaves with each message.
+@lru_cache(maxsize=1024)
 def _topics(topic: str, group: str) -> tuple[str, str, str]:
     return topic, names.pop_retry_topic(topic, group, False), names.pop_retry_topic(topic, group, True)
