@@ -172,6 +172,7 @@ def broker_settings(settings: EmbeddedSettings, address: HostPort) -> BrokerSett
         auto_create_groups=settings.auto_create_groups,
         max_topics=settings.max_topics,
         max_groups=settings.max_groups,
+        max_offsets=settings.max_offsets,
         creations_per_client=settings.creations_per_client,
         creations_per_address=settings.creations_per_address,
         default_queues=settings.queues,

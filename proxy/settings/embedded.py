@@ -56,6 +56,12 @@ class EmbeddedSettings(SettingsTable):
     max_groups: int = Field(
         10_000, ge=1, description="number of consumer groups at which none are created automatically any more"
     )
+    max_offsets: int = Field(
+        500_000,
+        ge=1,
+        description="number of offsets, one of each consumer group in each queue, at which no group begins to consume "
+        "a topic any more",
+    )
     creations_per_client: int = Field(
         100, ge=1, description="topics and groups created automatically for one client within a minute"
     )

@@ -9,6 +9,7 @@ from proxy.embedded.broker.errors import Refused
 from proxy.embedded.broker.pop_checkpoints import Checkpoint
 from proxy.embedded.broker.pulling import existing_topic
 from proxy.embedded.broker.request import Answer, Request
+from proxy.embedded.broker.work_budget import WorkBudget
 from proxy.embedded.store import Corrupt, StorageError
 from remoting import command as commands
 from remoting import messages, pop, properties
@@ -150,17 +151,21 @@ def _parse(broker: Broker, request: Request) -> tuple[str, str, int, int, ExtraI
 # Redelivery.
 
 
-def revive(broker: Broker, now: int) -> None:
-    """Redeliver the messages that were not acknowledged in time."""
-    for checkpoint in broker.checkpoints.due(now, _MAX_REVIVED):
+def revive(broker: Broker, now: int, budget: WorkBudget) -> None:
+    """Redeliver the messages that were not acknowledged in time; of many, some remain for the next tick."""
+    revived = 0
+    for checkpoint in broker.checkpoints.due(now, budget):
         try:
-            _revive(broker, checkpoint)
+            _revive(broker, checkpoint, budget)
         except (RemotingError, StorageError) as error:
             _log.error("messages of topic %s cannot be redelivered now: %s", checkpoint.topic, error)
             broker.checkpoints.retry_at(checkpoint, now + _RETRY_INTERVAL)
+        revived += len(checkpoint.offsets)
+        if revived >= _MAX_REVIVED:
+            return
 
 
-def _revive(broker: Broker, checkpoint: Checkpoint) -> None:
+def _revive(broker: Broker, checkpoint: Checkpoint, budget: WorkBudget) -> None:
     if checkpoint.topic not in broker.topics or broker.groups.get(checkpoint.group) is None:
         broker.checkpoints.drop(checkpoint)
         return
@@ -177,6 +182,7 @@ def _revive(broker: Broker, checkpoint: Checkpoint) -> None:
             try:
                 record = broker.read_one(checkpoint.topic, checkpoint.queue_id, offset)
                 if record is not None:
+                    budget.use(len(record))
                     stored.append(broker.store.append(_retried(broker, checkpoint, record, topic.name)))
             except (BodyError, Corrupt) as error:
                 _log.error("message %d of topic %s cannot be redelivered: %s", offset, checkpoint.topic, error)

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from proxy.embedded.broker import names
 from proxy.embedded.broker.settings import BrokerSettings
+from proxy.embedded.broker.work_budget import WorkBudget
 from proxy.embedded.store import Store
 from remoting import messages, properties
 from remoting.codes import ResponseCode
@@ -158,42 +159,57 @@ class AppendPipeline:
                 return True
         return False
 
-    def tick(self, now: int) -> None:
+    def tick(self, now: int, budget: WorkBudget) -> None:
         """Store due messages in their queues; of many, some remain for the next tick."""
         for _ in range(_MAX_BATCHES):
-            if now < self._next_due:
+            if now < self._next_due or budget.exhausted:
                 return
-            due: list[tuple[bytes, int]] = []
-            next_due = now + _MAX_WAIT
-            for key, _ in self._timers.items():  # noqa: PERF102  # a table, not a dict
-                time = int.from_bytes(key[:8], "big")
-                if time > now or len(due) == _MAX_BATCH:
-                    next_due = time
+            due, self._next_due = self._due(now)
+            if due:
+                self._store_due(due, now, budget)
+
+    def _due(self, now: int) -> tuple[list[bytes], int]:
+        """Return the rows of the next batch of due messages, and the time (ms) at which the batch after it is due."""
+        due: list[bytes] = []
+        for key, _ in self._timers.items():  # noqa: PERF102  # a table, not a dict
+            time = _due_time_of(key)
+            if time > now or len(due) == _MAX_BATCH:
+                return due, time
+            due.append(key)
+        return due, now + _MAX_WAIT
+
+    def _store_due(self, due: Sequence[bytes], now: int, budget: WorkBudget) -> None:
+        """Store due messages in one transaction; the budget may leave some of them due."""
+        # Unless they are stored, as while the disk is full.
+        next_due, self._next_due = self._next_due, now + _RETRY_WAIT
+        stored = []
+        with self._store.transaction():
+            for key in due:
+                if budget.exhausted:
+                    next_due = _due_time_of(key)
                     break
-                due.append((key, int.from_bytes(key[8:], "big")))
-            if not due:
-                self._next_due = next_due
-                return
-            # Unless they are stored, as while the disk is full.
-            self._next_due = now + _RETRY_WAIT
-            stored = []
-            with self._store.transaction():
-                for key, offset in due:
-                    self._timers.delete(key)
-                    record = self._store.record(offset)
-                    if record is None:
-                        _log.error("a delayed message at commit log offset %d was removed", offset)
-                        continue
-                    try:
-                        message = self._restored(messages.decode_message(record))
-                    except (RemotingError, KeyError, ValueError):
-                        # The other messages must still be stored.
-                        _log.exception("a delayed message at commit log offset %d is invalid", offset)
-                        continue
+                message = self._due_message(key, budget)
+                self._timers.delete(key)
+                if message is not None:
                     stored.append(self._store.append(message))
-            self._next_due = next_due
-            for message in stored:
-                self._on_appended(message)
+        self._next_due = next_due
+        for message in stored:
+            self._on_appended(message)
+
+    def _due_message(self, key: bytes, budget: WorkBudget) -> StoredMessage | None:
+        """Return a due message for its queue; None for one that cannot be restored."""
+        offset = int.from_bytes(key[8:], "big")
+        record = self._store.record(offset)
+        budget.use(0 if record is None else len(record))
+        if record is None:
+            _log.error("a delayed message at commit log offset %d was removed", offset)
+            return None
+        try:
+            return self._restored(messages.decode_message(record))
+        except (RemotingError, KeyError, ValueError):
+            # The other messages must still be stored.
+            _log.exception("a delayed message at commit log offset %d is invalid", offset)
+            return None
 
     def _restored(self, message: StoredMessage) -> StoredMessage:
         pairs = message.property_map
@@ -226,6 +242,10 @@ def int_or(text: str | None, default: int) -> int:
 
 def _key(due: int, commit_log_offset: int) -> bytes:
     return max(due, 0).to_bytes(8, "big") + commit_log_offset.to_bytes(8, "big")
+
+
+def _due_time_of(key: bytes) -> int:
+    return int.from_bytes(key[:8], "big")
 
 
 def _value(pairs: Mapping[str, str]) -> bytes:

@@ -10,13 +10,11 @@ import asyncio
 import heapq
 import logging
 import random
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from functools import partial
 
 from proxy.core.backend import Push
 from proxy.core.channel import Channel
-from proxy.embedded.broker import names
 from proxy.embedded.broker.append_pipeline import AppendPipeline
 from proxy.embedded.broker.creations import Creations
 from proxy.embedded.broker.errors import code_of, fields_of
@@ -24,16 +22,19 @@ from proxy.embedded.broker.fifo_locks import FifoLocks
 from proxy.embedded.broker.group_notices import GroupNotices
 from proxy.embedded.broker.groups import Groups
 from proxy.embedded.broker.lock_table import QueueLocks
-from proxy.embedded.broker.long_polls import LongPoll, LongPolls
+from proxy.embedded.broker.long_polls import LongPoll
 from proxy.embedded.broker.members import Members
 from proxy.embedded.broker.offsets import Offsets
+from proxy.embedded.broker.poll_waking import ANY_QUEUE, PollWaking
 from proxy.embedded.broker.pop_checkpoints import Checkpoints
+from proxy.embedded.broker.poppers import PopKey
 from proxy.embedded.broker.request import Answer, Reply, Request, java_bool
 from proxy.embedded.broker.settings import BrokerSettings
 from proxy.embedded.broker.statistics import Statistics
 from proxy.embedded.broker.topics import Topics
 from proxy.embedded.broker.transactions import Transactions
 from proxy.embedded.broker.user_table import Users
+from proxy.embedded.broker.work_budget import WorkBudget
 from proxy.embedded.store import Corrupt, StorageFailed, StorageFull, Store
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
@@ -44,10 +45,6 @@ from remoting.tasks import isolated
 
 _log = logging.getLogger("gantry.embedded")
 
-# Topic, group, queue id.
-PopKey = tuple[str, str, int]
-# As the queue id of a key: any queue.
-ANY_QUEUE = -1
 # Milliseconds between searches for members without heartbeats.
 _SWEEP_INTERVAL = 10_000
 # Minimum number of outdated times of FIFO locks before the times are rebuilt.
@@ -57,14 +54,15 @@ _STORAGE_ERRORS = (StorageFull, StorageFailed, Corrupt)
 
 # Serves the requests of one code.
 Handler = Callable[["Broker", Request], Answer]
-# Runs at each tick, with the time in ms.
-Routine = Callable[["Broker", int], None]
+# Runs at each tick, with the time in ms, and a budget of its own.
+Routine = Callable[["Broker", int, WorkBudget], None]
 
 
 class Broker:
     """One broker over one store. `handlers` serve requests by code, `routines` run at each tick.
 
-    close_silent: closes the connection of a client whose heartbeats have stopped.
+    close_silent: closes the connection of a client whose heartbeats have stopped. clock: returns seconds, from which
+    the broker sees how long its work takes.
     """
 
     def __init__(
@@ -74,6 +72,7 @@ class Broker:
         push: Push,
         handlers: Mapping[int, Handler],
         routines: tuple[Routine, ...],
+        clock: Callable[[], float],
         close_silent: Callable[[Channel], None] = lambda channel: None,
         now: int = 0,
     ) -> None:
@@ -88,7 +87,7 @@ class Broker:
         self._requester: Channel | None = None
         self.topics = Topics(settings, store, self.admit_topic)
         self.groups = Groups(settings, store, self._admit_group)
-        self.offsets = Offsets(store)
+        self.offsets = Offsets(store, settings.max_offsets)
         self.request_modes = store.table("modes")
         self.kv_config = store.table("kv")
         self.users = Users(store.table("users"), store.table("acls"))
@@ -96,22 +95,17 @@ class Broker:
         self._notices = GroupNotices(self._send_notices)
         self.locks = QueueLocks(settings.lock_timeout)
         self.pipeline = AppendPipeline(settings, store, self.message_appended)
-        self.transactions = Transactions(settings, store, self.pipeline, self._push_to_producer)
+        self.transactions = Transactions(settings, store, self.pipeline, self.members.next_producer, push)
         self.checkpoints = Checkpoints(store)
         self.fifo_locks = FifoLocks(store)
-        self.waiting_pulls: LongPolls[tuple[str, int]] = LongPolls()
-        self.waiting_pops: LongPolls[PopKey] = LongPolls()
-        self.waiting_notifications: LongPolls[PopKey] = LongPolls()
         self._handlers = handlers
         self._routines = routines
+        self._clock = clock
         self._close_silent = close_silent
         self._loop = asyncio.get_running_loop()
-        # Messages and keys whose polls are woken at the end of the request or tick, and keys for the next tick.
-        self._appended: list[StoredMessage] = []
-        self._wakeups: dict[PopKey, None] = {}
-        self._next_wakeups: dict[PopKey, None] = {}
-        # Topic and group of the pops that a message of a topic may wake; retry topics are keys too.
-        self._poppers: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
+        self.waking = PollWaking(self._resume, clock, self._loop.call_soon)
+        self.waiting_pulls, self.waiting_pops = self.waking.pulls, self.waking.pops
+        self.waiting_notifications = self.waking.notifications
         self._unlocks = [(at, key) for at, key in self.fifo_locks.locked(now)]
         heapq.heapify(self._unlocks)
         self._next_sweep = now + _SWEEP_INTERVAL
@@ -126,7 +120,7 @@ class Broker:
         self.now, self._requester = now, channel
         answer = self._serve(self._handlers.get(command.code, _unsupported), Request(channel, command, now))
         self._requester = None
-        self._wake_polls()
+        self.waking.run()
         if answer is None or isinstance(answer, asyncio.Future):
             return answer
         reply = self.future()
@@ -157,9 +151,9 @@ class Broker:
         synced.add_done_callback(partial(_complete_when_synced, answer, reply))
         return answer
 
-    def _resume(self, poll: LongPoll, handler: Handler, now: int) -> None:
+    def _resume(self, poll: LongPoll, code: RequestCode) -> None:
         """Serve a request that has waited; it may continue to wait."""
-        answer = self._serve(handler, poll.request.resume(now, poll.reply))
+        answer = self._serve(self._handlers[code], poll.request.resume(self.now, poll.reply))
         if isinstance(answer, asyncio.Future):
             if answer is not poll.reply:
                 answer.add_done_callback(partial(_copy_result, poll.reply))
@@ -177,19 +171,24 @@ class Broker:
 
     # Time.
 
-    def tick(self, now: int) -> None:
-        """Run the routines that are due."""
+    def tick(self, now: int) -> bool:
+        """Run the routines that are due; return whether work is left that should not wait for long."""
         self.now = now
+        more = False
         for routine in (*_ROUTINES, *self._routines):
+            # One of its own for each, so that much work of one does not keep the others from theirs.
+            budget = WorkBudget(self._clock)
             try:
-                routine(self, now)
+                routine(self, now, budget)
             except (RemotingError, *_STORAGE_ERRORS) as error:
                 _log.error("a routine of the broker is postponed: %s", error)
             except Exception:
                 _log.exception("a routine of the broker failed")
-        self._wake_polls()
+            more |= budget.exhausted
+        self.waking.run()
+        return more
 
-    def _remove_silent_members(self, now: int) -> None:
+    def _remove_silent_members(self, now: int, _: WorkBudget) -> None:
         if now < self._next_sweep:
             return
         self._next_sweep = now + _SWEEP_INTERVAL
@@ -198,15 +197,12 @@ class Broker:
             isolated(self.channel_closed, channel)
             isolated(self._close_silent, channel)
 
-    def _wake_unlocked(self, now: int) -> None:
-        while self._unlocks and self._unlocks[0][0] <= now:
+    def _wake_unlocked(self, now: int, budget: WorkBudget) -> None:
+        while self._unlocks and self._unlocks[0][0] <= now and not budget.exhausted:
             _, key = heapq.heappop(self._unlocks)
+            budget.use()
             if self.fifo_locks.free_at(key) <= now:
                 self.queue_readable(*key)
-
-    def _wake_scheduled(self, _: int) -> None:
-        wakeups, self._next_wakeups = self._next_wakeups, {}
-        self._wakeups.update(wakeups)
 
     # Members.
 
@@ -230,12 +226,6 @@ class Broker:
             notice = commands.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group}, oneway=True)
             isolated(self.push, channel, notice)
 
-    def _push_to_producer(self, group: str, command: RemotingCommand) -> Channel | None:
-        channel = self.members.next_producer(group)
-        if channel is not None:
-            self.push(channel, command)
-        return channel
-
     def dead_lettered(self, channel: Channel | None, group: str, topic: str) -> None:
         """Report a message that is in the dead letter queue of a group."""
         isolated(self.on_dead_letter, "remoting" if channel is None else channel.protocol, group, topic)
@@ -245,21 +235,12 @@ class Broker:
     def message_appended(self, message: StoredMessage) -> None:
         """Count a message that is in its queue, and wake its polls at the end of the request or tick."""
         self.statistics.add_stored(message.topic, encoded_size(message), self.now)
-        if self.waiting_pulls.total or self.waiting_pops.total or self.waiting_notifications.total:
-            self._appended.append(message)
+        self.waking.append(message)
 
     def queue_readable(self, topic: str, group: str, queue_id: int) -> None:
-        """Wake a pop of a group that waits for this queue or for any."""
-        self.wake(topic, group, queue_id)
-        self.wake(topic, group, ANY_QUEUE)
-
-    def wake(self, topic: str, group: str, queue_id: int) -> None:
-        """Wake one pop with exactly this key at the end of the request or tick."""
-        self._wakeups[topic, group, queue_id] = None
-
-    def wake_at_next_tick(self, key: PopKey) -> None:
-        """Wake one pop with exactly this key at the next tick."""
-        self._next_wakeups[key] = None
+        """Wake a pop of a group that waits for this queue or for any, at the end of the request or tick."""
+        self.waking.wake((topic, group, queue_id))
+        self.waking.wake((topic, group, ANY_QUEUE))
 
     def unlock_at(self, at: int, key: PopKey) -> None:
         """Wake a pop of this key if the queue's FIFO lock is free at a time (ms)."""
@@ -270,66 +251,24 @@ class Broker:
             heapq.heapify(self._unlocks)
 
     def admit_poll(self, key: PopKey) -> bool:
-        """Return whether another pop may wait for this key; if so, messages of the topic will wake it."""
+        """Return whether another pop may wait for this key."""
         settings = self.settings
-        if (
-            self.waiting_pops.total + self.waiting_notifications.total >= settings.max_polls
-            or self.waiting_pops.count(key) > settings.max_polls_per_queue
-        ):
-            return False
-        topic, group, _ = key
-        self._poppers[topic].add((topic, group))
-        for v2 in (False, True):
-            self._poppers[names.pop_retry_topic(topic, group, v2)].add((topic, group))
-        return True
-
-    def _wake_polls(self) -> None:
-        """Serve the polls for which there is a message or another change."""
-        while self._appended or self._wakeups:
-            appended, self._appended = self._appended, []
-            for message in appended:
-                isolated(self._wake_pulls, message)
-                isolated(self._wake_pops, message)
-            wakeups, self._wakeups = self._wakeups, {}
-            for key in wakeups:
-                isolated(self._wake_one, key, _fits_always)
-
-    def _wake_pulls(self, message: StoredMessage) -> None:
-        def fits(poll: LongPoll) -> bool:
-            return poll.offset <= message.queue_offset and (
-                poll.filter is None or poll.filter.matches(message.property_map)
-            )
-
-        for poll in self.waiting_pulls.take((message.topic, message.queue_id), fits):
-            self._resume(poll, self._handlers[RequestCode.PULL_MESSAGE], self.now)
-
-    def _wake_pops(self, message: StoredMessage) -> None:
-        def fits(poll: LongPoll) -> bool:
-            return poll.filter is None or poll.filter.matches(message.property_map)
-
-        for topic, group in self._poppers.get(message.topic, ()):
-            self._wake_one((topic, group, ANY_QUEUE), fits)
-            if message.topic == topic:
-                self._wake_one((topic, group, message.queue_id), fits)
-
-    def _wake_one(self, key: PopKey, fits: Callable[[LongPoll], bool]) -> None:
-        for polls, code in (
-            (self.waiting_pops, RequestCode.POP_MESSAGE),
-            (self.waiting_notifications, RequestCode.NOTIFICATION),
-        ):
-            poll = polls.take_one(key, fits)
-            if poll is not None:
-                self._resume(poll, self._handlers[code], self.now)
-
-    def _expire_polls(self, now: int) -> None:
-        expired: tuple[tuple[list[LongPoll], int], ...] = (
-            (self.waiting_pulls.due(now), RequestCode.PULL_MESSAGE),
-            (self.waiting_pops.due(now), RequestCode.POP_MESSAGE),
-            (self.waiting_notifications.due(now), RequestCode.NOTIFICATION),
+        return (
+            self.waiting_pops.total + self.waiting_notifications.total < settings.max_polls
+            and self.waiting_pops.count(key) <= settings.max_polls_per_queue
         )
-        for polls, code in expired:
-            for poll in polls:
-                self._resume(poll, self._handlers[code], now)
+
+    def _expire_pulls(self, now: int, budget: WorkBudget) -> None:
+        for poll in self.waiting_pulls.due(now, budget):
+            self._resume(poll, RequestCode.PULL_MESSAGE)
+
+    def _expire_pops(self, now: int, budget: WorkBudget) -> None:
+        for poll in self.waiting_pops.due(now, budget):
+            self._resume(poll, RequestCode.POP_MESSAGE)
+
+    def _expire_notifications(self, now: int, budget: WorkBudget) -> None:
+        for poll in self.waiting_notifications.due(now, budget):
+            self._resume(poll, RequestCode.NOTIFICATION)
 
     # Reading.
 
@@ -344,19 +283,17 @@ class Broker:
 
 # The routines of every broker, in this order.
 _ROUTINES: tuple[Routine, ...] = (
-    lambda broker, now: broker.pipeline.tick(now),
-    lambda broker, now: broker.transactions.tick(now),
-    lambda broker, now: broker._notices.tick(now),
-    lambda broker, now: broker.statistics.tick(now),
+    lambda broker, now, budget: broker.pipeline.tick(now, budget),
+    lambda broker, now, budget: broker.transactions.tick(now, budget),
+    lambda broker, now, _: broker._notices.tick(now),
+    lambda broker, now, _: broker.statistics.tick(now),
     Broker._wake_unlocked,
-    Broker._wake_scheduled,
-    Broker._expire_polls,
+    lambda broker, now, _: broker.waking.tick(),
+    Broker._expire_pulls,
+    Broker._expire_pops,
+    Broker._expire_notifications,
     Broker._remove_silent_members,
 )
-
-
-def _fits_always(_: LongPoll) -> bool:
-    return True
 
 
 def _unsupported(_: Broker, request: Request) -> Answer:

@@ -135,7 +135,11 @@ def new_broker(
     store: Store,
     push: Push,
     now: int,
+    clock: Callable[[], float],
     close_silent: Callable[[Channel], None] = lambda channel: None,
 ) -> Broker:
-    """Return a broker that serves all requests. `close_silent` closes the connection of a client without heartbeats."""
-    return Broker(settings, store, push, NAME_SERVER | BROKER, (acking.revive,), close_silent, now)
+    """Return a broker that serves all requests.
+
+    `clock` returns seconds; `close_silent` closes the connection of a client without heartbeats.
+    """
+    return Broker(settings, store, push, NAME_SERVER | BROKER, (acking.revive,), clock, close_silent, now)

@@ -38,10 +38,17 @@ class TagFilter:
 class SqlFilter:
     """Passes messages for which an expression is true. Raises BodyError for an invalid expression."""
 
-    __slots__ = ("_matches",)
+    __slots__ = ("_matches", "text")
 
     def __init__(self, text: str) -> None:
+        self.text = text
         self._matches = compile_filter(text)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SqlFilter) and other.text == self.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
 
     def matches(self, pairs: Mapping[str, str]) -> bool:
         try:

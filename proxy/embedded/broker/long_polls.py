@@ -7,12 +7,13 @@ a pop.
 import heapq
 import itertools
 import logging
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from proxy.embedded.broker.filters import Filter
+from proxy.embedded.broker.filters import Filter, SqlFilter
 from proxy.embedded.broker.request import Reply, Request
+from proxy.embedded.broker.work_budget import WorkBudget
 from remoting import command as commands
 from remoting.codes import ResponseCode
 
@@ -50,11 +51,19 @@ class LongPoll:
             self.reply.set_result(commands.response(self.empty_code))
 
 
-class LongPolls(Generic[_Key]):
-    """Long polls by key, the oldest first; `total` is their number."""
+def _ignore(_: object) -> None:
+    """Nothing depends on the keys."""
 
-    def __init__(self) -> None:
+
+class LongPolls(Generic[_Key]):
+    """Long polls by key, the oldest first; `total` is their number.
+
+    added, removed: called with the key of each poll.
+    """
+
+    def __init__(self, added: Callable[[_Key], object] = _ignore, removed: Callable[[_Key], object] = _ignore) -> None:
         self.total = 0
+        self._added, self._removed = added, removed
         self._polls: dict[_Key, dict[int, LongPoll]] = {}
         # Deadline, number and key; those of ended polls remain for a while.
         self._deadlines: list[tuple[int, int, _Key]] = []
@@ -66,6 +75,7 @@ class LongPolls(Generic[_Key]):
         self._polls.setdefault(key, {})[number] = poll
         heapq.heappush(self._deadlines, (poll.deadline, number, key))
         self.total += 1
+        self._added(key)
         if len(self._deadlines) > 2 * self.total + _MIN_OUTDATED:
             # Most are of polls that were woken.
             self._deadlines = [
@@ -77,27 +87,26 @@ class LongPolls(Generic[_Key]):
         """Return the number of polls with a key."""
         return len(self._polls.get(key, ()))
 
-    def take(self, key: _Key, fits: Callable[[LongPoll], bool]) -> list[LongPoll]:
-        """Remove and return all polls with a key that fit."""
-        polls = self._polls.get(key, {})
-        numbers = [number for number, poll in polls.items() if poll.abandoned or _fits(poll, fits)]
-        return [poll for number in numbers if (poll := self._remove(key, number)) is not None]
+    def take(self, key: _Key, fits: Callable[[LongPoll], bool]) -> Iterator[LongPoll | None]:
+        """Look at one poll with a key after the other: remove and yield it if it fits, else yield None.
 
-    def take_one(self, key: _Key, fits: Callable[[LongPoll], bool]) -> LongPoll | None:
-        """Remove and return the oldest poll with a key that fits."""
-        for number, poll in list(self._polls.get(key, {}).items()):
-            if (poll.abandoned or _fits(poll, fits)) and (taken := self._remove(key, number)) is not None:
-                return taken
-        return None
+        The oldest comes first, of those whose filter costs little, and then of the others. The caller may pause or end
+        the iteration; polls that are added meanwhile are not looked at.
+        """
+        waiting = list(self._polls.get(key, {}).items())
+        for costly in (False, True):
+            for number, poll in waiting:
+                if isinstance(poll.filter, SqlFilter) is costly and number in self._polls.get(key, {}):
+                    fit = poll.abandoned or _fits(poll, fits)
+                    yield self._remove(key, number) if fit else None
 
-    def due(self, now: int) -> list[LongPoll]:
-        """Remove and return the polls whose deadline is reached."""
-        due = []
-        while self._deadlines and self._deadlines[0][0] <= now:
+    def due(self, now: int, budget: WorkBudget) -> Iterator[LongPoll]:
+        """Remove and yield the polls whose deadline is reached, until the budget is exhausted."""
+        while self._deadlines and self._deadlines[0][0] <= now and not budget.exhausted:
             _, number, key = heapq.heappop(self._deadlines)
+            budget.use()
             if number in self._polls.get(key, {}) and (poll := self._remove(key, number)) is not None:
-                due.append(poll)
-        return due
+                yield poll
 
     def _remove(self, key: _Key, number: int) -> LongPoll | None:
         """Remove and return a poll; end it and return None if it is abandoned."""
@@ -106,6 +115,7 @@ class LongPolls(Generic[_Key]):
         if not polls:
             del self._polls[key]
         self.total -= 1
+        self._removed(key)
         if poll.abandoned:
             poll.end()
             return None

@@ -69,6 +69,7 @@ def update_offset(broker: Broker, request: Request) -> Answer:
         return commands.response(
             ResponseCode.SUCCESS, remark="the offset was reset, and the group has not applied the reset yet"
         )
+    broker.offsets.check_room(topic, group)
     broker.offsets.commit(topic, group, queue_id, offset)
     return broker.when_durable(commands.success())
 

@@ -4,7 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import partial
 
+from proxy.embedded.broker.errors import Refused
 from proxy.embedded.store import Store, Table
+from remoting.codes import ResponseCode
 
 _NO_OFFSETS: dict[int, int] = {}
 
@@ -12,15 +14,34 @@ _NO_OFFSETS: dict[int, int] = {}
 class Offsets:
     """Offsets by (topic, group) and queue id; a second table contains pending resets.
 
-    Offsets that were pulled but not committed are lost at the next start.
+    Offsets that were pulled but not committed are lost at the next start. maximum: number of offsets beside which the
+    requests of clients begin to consume no further topic in a group.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, maximum: int) -> None:
         self._store = store
+        self._maximum = maximum
         self._table, self._resets = store.table("offsets"), store.table("resets")
         self._offsets = _load(self._table)
         self._pending_resets = _load(self._resets)
         self._pulled: defaultdict[tuple[str, str], dict[int, int]] = defaultdict(dict)
+        self._count = sum(map(len, self._offsets.values()))
+
+    def __len__(self) -> int:
+        return self._count
+
+    def admits(self, topic: str, group: str) -> bool:
+        """Return whether a request may store offsets of a group in a topic: it has some, or there is room."""
+        return (topic, group) in self._offsets or self._count < self._maximum
+
+    def check_room(self, topic: str, group: str) -> None:
+        """Raise Refused if a request may store no offsets of a group in a topic."""
+        if not self.admits(topic, group):
+            raise Refused(
+                ResponseCode.SYSTEM_BUSY,
+                f"consumer group {group} cannot begin to consume topic {topic}: {self._count} offsets of groups are"
+                f" stored, at most {self._maximum} may be (embedded.max_offsets); delete unused groups",
+            )
 
     def get(self, topic: str, group: str, queue_id: int) -> int:
         """Return the next offset to consume, -1 if unknown."""
@@ -31,12 +52,18 @@ class Offsets:
         if self.get(topic, group, queue_id) == offset:
             return False
         self._table.put(_key(topic, group, queue_id), _value(offset))
-        self._store.when_written(partial(_set, self._offsets, (topic, group), queue_id, offset))
+        self._store.when_written(partial(self._set, (topic, group), queue_id, offset))
         return True
 
+    def _set(self, pair: tuple[str, str], queue_id: int, offset: int) -> None:
+        offsets = self._offsets[pair]
+        self._count += queue_id not in offsets
+        offsets[queue_id] = offset
+
     def set_pulled(self, topic: str, group: str, queue_id: int, offset: int) -> None:
-        """Set the offset up to which a group has pulled."""
-        self._pulled[topic, group][queue_id] = offset
+        """Set the offset up to which a group has pulled, unless there is no room for another group in a topic."""
+        if (topic, group) in self._pulled or len(self._pulled) < self._maximum:
+            self._pulled[topic, group][queue_id] = offset
 
     def pulled(self, topic: str, group: str, queue_id: int) -> int:
         """Return the offset up to which a group has pulled, -1 if unknown."""
@@ -97,12 +124,9 @@ class Offsets:
             self._store.when_written(partial(self._forget, topic, group))
 
     def _forget(self, topic: str, group: str) -> None:
+        self._count -= len(self._offsets.get((topic, group), _NO_OFFSETS))
         for table in (self._offsets, self._pending_resets, self._pulled):
             table.pop((topic, group), None)
-
-
-def _set(offsets: dict[tuple[str, str], dict[int, int]], pair: tuple[str, str], queue_id: int, offset: int) -> None:
-    offsets[pair][queue_id] = offset
 
 
 def _key(topic: str, group: str, queue_id: int) -> bytes:

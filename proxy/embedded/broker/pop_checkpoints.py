@@ -6,10 +6,11 @@ group's offset in the same transaction, so that after a crash no message is lost
 """
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from proxy.embedded.broker.work_budget import WorkBudget
 from proxy.embedded.store import Store
 
 # Minimum number of outdated times before the times are rebuilt.
@@ -100,19 +101,17 @@ class Checkpoints:
         for checkpoint in [each for each in self._checkpoints.values() if each.topic == topic]:
             self.drop(checkpoint)
 
-    def due(self, now: int, limit: int) -> list[Checkpoint]:
-        """Return checkpoints whose invisible time is over, each once; they remain until they are dropped.
+    def due(self, now: int, budget: WorkBudget) -> Iterator[Checkpoint]:
+        """Yield checkpoints whose invisible time is over, each once; they remain until they are dropped.
 
-        limit: number of messages after which no further checkpoint is returned by this call.
+        The others are left to the next call when the budget is exhausted.
         """
-        due: list[Checkpoint] = []
-        while self._times and self._times[0][0] <= now and limit > 0:
+        while self._times and self._times[0][0] <= now and not budget.exhausted:
             time, key = heapq.heappop(self._times)
+            budget.use()
             checkpoint = self._checkpoints.get(key)
             if checkpoint is not None and checkpoint.visible_at == time:
-                due.append(checkpoint)
-                limit -= len(checkpoint.offsets)
-        return due
+                yield checkpoint
 
     def retry_at(self, checkpoint: Checkpoint, at: int) -> None:
         """Return a checkpoint from `due` again at a time (ms), because it could not be revived now."""

@@ -81,6 +81,7 @@ def pop_messages(broker: Broker, request: Request) -> Answer:
     if queue_id >= topic.read:
         raise InvalidRequest(f"topic {topic.name} has {topic.read} queues to read from, but not queue {queue_id}")
     group = consuming_group(broker, request)
+    broker.offsets.check_room(topic.name, group.name)
     order = request.flag("order")
     state = _PopState(
         request,
@@ -98,7 +99,7 @@ def pop_messages(broker: Broker, request: Request) -> Answer:
     _take(broker, state, queue_id)
     if state.records:
         if state.remaining > 0:
-            broker.wake(topic.name, group.name, queue_id)
+            broker.waking.wake((topic.name, group.name, queue_id))
         return broker.when_durable(commands.response(0, _fields(state), b"".join(state.records), Status.FOUND))
     return _wait(broker, state, queue_id, sent_at + wait, wait)
 
@@ -116,14 +117,14 @@ def _filter(request: Request) -> Filter | None:
 def _wait(broker: Broker, state: _PopState, queue_id: int, deadline: int, wait: int) -> Answer:
     key = (state.topic.name, state.group.name, queue_id)
     code = ResponseCode.POLLING_TIMEOUT
-    if wait > 0 and state.request.now <= deadline - _RESPONSE_MARGIN:
+    if wait > 0 and state.request.now < deadline - _RESPONSE_MARGIN:
         if broker.admit_poll(key):
             reply = state.request.reply or broker.future()
             poll = LongPoll(state.request, deadline - _RESPONSE_MARGIN, reply, code, state.filter)
             broker.waiting_pops.add(key, poll)
             if state.remaining > 0:
                 # A read does not examine all messages: the next tick continues.
-                broker.wake_at_next_tick(key)
+                broker.waking.wake_at_next_tick(key)
             return reply
         code = ResponseCode.POLLING_FULL
     return refusal(code, Status.NO_MESSAGE_IN_QUEUE, _fields(state))

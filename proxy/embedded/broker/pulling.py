@@ -47,17 +47,29 @@ def pull(broker: Broker, request: Request) -> Answer:
     message_filter = _filter(broker, request, group, topic.name, sys_flag)
     fetched = _read(broker, request, group, topic, queue_id, offset, count, message_filter)
     code = _code(fetched.status, offset)
-    if sys_flag & PullSysFlag.COMMIT_OFFSET and not request.resumed:
+    if sys_flag & PullSysFlag.COMMIT_OFFSET and not request.resumed and broker.offsets.admits(topic.name, group.name):
         # A group can read even if the disk is full; it commits again later.
         with suppress(StorageError):
             broker.offsets.commit(topic.name, group.name, queue_id, commit)
     if code == ResponseCode.PULL_NOT_FOUND and not request.resumed and sys_flag & PullSysFlag.SUSPEND:
+        _check_room(broker, topic.name, queue_id)
         poll = LongPoll(request, request.now + wait, broker.future(), code, message_filter, offset)
         broker.waiting_pulls.add((topic.name, queue_id), poll)
         return poll.reply
     broker.offsets.set_pulled(topic.name, group.name, queue_id, fetched.next_offset)
     broker.statistics.add_delivered(topic.name, group.name, fetched.records, request.now)
     return commands.response(code, _fields(fetched, topic, group), b"".join(fetched.records), fetched.status)
+
+
+def _check_room(broker: Broker, topic: str, queue_id: int) -> None:
+    """Raise Refused if no further pull may wait; clients repeat it seconds later, but an empty response at once."""
+    settings, waiting = broker.settings, broker.waiting_pulls.count((topic, queue_id))
+    if waiting >= settings.max_pulls_per_queue or broker.waiting_pulls.total >= settings.max_pulls:
+        raise Refused(
+            ResponseCode.SYSTEM_BUSY,
+            f"{broker.waiting_pulls.total} pulls wait, {waiting} of them for queue {queue_id} of topic {topic}; at most"
+            f" {settings.max_pulls} may, and {settings.max_pulls_per_queue} for one queue",
+        )
 
 
 def consuming_group(broker: Broker, request: Request) -> Group:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from proxy.embedded.broker.filters import Filter, TagFilter
+from proxy.embedded.broker.filters import Filter, SqlFilter, TagFilter
 from proxy.embedded.store import Corrupt, Store
 from remoting import properties
 
@@ -13,6 +13,8 @@ _log = logging.getLogger("gantry.embedded")
 
 # Minimum number of messages that a read examines before it ends without a match.
 _MIN_SCANNED = 800
+# Characters of an SQL filter for which a read examines as many; with a longer one it examines fewer.
+_FILTER_LENGTH = 256
 # Tags examined at once.
 _TAG_PAGE = 256
 # Maximum size of the messages in one response in bytes, unless the first one is larger.
@@ -71,10 +73,16 @@ def fetch(
         return Fetched(Status.OFFSET_OVERFLOW_BADLY, max_offset, min_offset, max_offset)
     fetched = Fetched(Status.NO_MATCHED_MESSAGE, offset, min_offset, max_offset)
     size = max(min(size, _MAX_READ_SIZE), 100)
-    limit = offset + max(_MIN_SCANNED, count)
+    limit = offset + max(_scanned(message_filter), count)
     while not fetched.records and fetched.next_offset < min(max_offset, limit):
         _read_some(store, topic, queue_id, count, message_filter, size, fetched)
     return fetched
+
+
+def _scanned(message_filter: Filter | None) -> int:
+    """Return the number of messages that a read examines before it ends without a match."""
+    length = len(message_filter.text) if isinstance(message_filter, SqlFilter) else 0
+    return _MIN_SCANNED * _FILTER_LENGTH // max(length, _FILTER_LENGTH)
 
 
 def _read_some(

@@ -31,6 +31,8 @@ class BrokerSettings:
     # Topics and groups beside which requests create no further ones, and those that they may create in a minute.
     max_topics: int = 10_000
     max_groups: int = 10_000
+    # Offsets of groups in queues beside which no group begins to consume a topic.
+    max_offsets: int = 500_000
     creations_per_client: int = 100
     creations_per_address: int = 1_000
     default_queues: int = 8
@@ -54,8 +56,11 @@ class BrokerSettings:
     retry_topic_v2: bool = False
     # Percentage of pops that read the retry topic first; 0 for topics with priorities.
     retry_probability: int = 20
+    # Requests that may wait for messages: pops, of them of one group in one queue; pulls, of them in one queue.
     max_polls: int = 100_000
     max_polls_per_queue: int = 1024
+    max_pulls: int = 100_000
+    max_pulls_per_queue: int = 4096
 
     member_expiry: int = 120_000
     lock_timeout: int = 60_000

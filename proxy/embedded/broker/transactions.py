@@ -10,10 +10,12 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from proxy.core.backend import Push
 from proxy.core.channel import Channel
 from proxy.embedded.broker import names
 from proxy.embedded.broker.append_pipeline import AppendPipeline
 from proxy.embedded.broker.settings import BrokerSettings
+from proxy.embedded.broker.work_budget import WorkBudget
 from proxy.embedded.store import StorageError, Store
 from remoting import command as commands
 from remoting import messages, properties
@@ -38,7 +40,8 @@ class HalfMessage:
     """The row of a half message. Times in ms.
 
     immunity: duration after `born` in which it is not checked. explicit: whether the producer chose the immunity.
-    checks, last_check: number of checks so far, and the time of the last one.
+    checks, last_check: number of checks so far, and the time of the last one. group: the producer group, so that a
+    check without a member to ask need not read the message; None if only the message has it.
     """
 
     born: int
@@ -46,20 +49,25 @@ class HalfMessage:
     explicit: bool
     checks: int = 0
     last_check: int = 0
+    group: str | None = None
 
     def encode(self) -> bytes:
-        return f"{self.born} {self.immunity} {int(self.explicit)} {self.checks} {self.last_check}".encode()
+        numbers = f"{self.born} {self.immunity} {int(self.explicit)} {self.checks} {self.last_check}"
+        return (numbers if self.group is None else f"{numbers} {self.group}").encode()
 
     @classmethod
     def decode(cls, value: bytes) -> "HalfMessage":
-        born, immunity, explicit, checks, last_check = map(int, value.split())
-        return cls(born, immunity, bool(explicit), checks, last_check)
+        *numbers, rest = value.split(b" ", 5)
+        # Rows of earlier versions have no group.
+        group = rest.decode() if len(numbers) == 5 else None
+        born, immunity, explicit, checks, last_check = map(int, numbers if group is not None else (*numbers, rest))
+        return cls(born, immunity, bool(explicit), checks, last_check, group)
 
 
 class Transactions:
     """Half messages by commit log offset.
 
-    `send_check(group, command)` sends a check to a member of a producer group.
+    `next_producer` returns the member of a producer group to send the next check to, by `push`.
     """
 
     def __init__(
@@ -67,12 +75,14 @@ class Transactions:
         settings: BrokerSettings,
         store: Store,
         pipeline: AppendPipeline,
-        send_check: Callable[[str, RemotingCommand], Channel | None],
+        next_producer: Callable[[str], Channel | None],
+        push: Push,
     ) -> None:
         self._settings = settings
         self._store = store
         self._pipeline = pipeline
-        self._send_check = send_check
+        self._next_producer = next_producer
+        self._push = push
         self._table = store.table("halves")
         self._rows = {int.from_bytes(key, "big"): HalfMessage.decode(value) for key, value in self._table.items()}
         # A heap of the times of the next checks, with the half messages' offsets; resolved ones are outdated.
@@ -113,9 +123,10 @@ class Transactions:
         explicit = seconds.isdecimal() and len(seconds) <= _MAX_IMMUNITY_DIGITS
         immunity = 1000 * int(seconds) if explicit else self._settings.transaction_timeout
         # Both are the producer's: otherwise it could keep a message open forever.
-        return HalfMessage(
-            min(message.born_timestamp, now), min(immunity, self._settings.transaction_max_age), explicit
-        )
+        born, immunity = min(message.born_timestamp, now), min(immunity, self._settings.transaction_max_age)
+        group = pairs.get(properties.PRODUCER_GROUP) or ""
+        # The row is in memory, and a name of any length is the producer's.
+        return HalfMessage(born, immunity, explicit, group=group if names.is_group(group) else None)
 
     # Commit and rollback.
 
@@ -160,7 +171,7 @@ class Transactions:
 
     # Checks.
 
-    def tick(self, now: int) -> None:
+    def tick(self, now: int, budget: WorkBudget) -> None:
         """Check half messages that are unresolved for too long; of many, some remain for the next ticks.
 
         RocketMQ checks all of them every `transaction_interval`, so that the first check of one may come that much
@@ -170,15 +181,16 @@ class Transactions:
             return
         checks = 0
         for _ in range(_MAX_TIMES):
-            if not self._due or self._due[0][0] > now or checks == _MAX_CHECKS:
+            if not self._due or self._due[0][0] > now or checks == _MAX_CHECKS or budget.exhausted:
                 return
             _, offset = heapq.heappop(self._due)
+            budget.use()
             half = self._rows.get(offset)
             if half is None:
                 continue
             checks += 1
             try:
-                self._check(offset, half, now)
+                self._check(offset, half, now, budget)
             except StorageError:
                 self._paused_until = now + self._settings.transaction_interval
                 raise
@@ -201,21 +213,37 @@ class Transactions:
         heapq.heapify(due)
         return due
 
-    def _check(self, offset: int, half: HalfMessage, now: int) -> None:
+    def _check(self, offset: int, half: HalfMessage, now: int, budget: WorkBudget) -> None:
+        settings = self._settings
+        if half.checks >= settings.transaction_checks or now - half.born > settings.transaction_max_age:
+            if (message := self._read(offset, budget)) is not None:
+                self._discard_unresolved(message, now)
+            return
+        group, message = half.group, None
+        if group is None:
+            if (message := self._read(offset, budget)) is None:
+                return
+            group = message.get(properties.PRODUCER_GROUP) or ""
+        # The member first: without one, a message of megabytes is not read for nobody.
+        producer = self._next_producer(group)
+        if producer is not None and message is None and (message := self._read(offset, budget)) is None:
+            return
+        half.checks, half.last_check = half.checks + 1, now
+        self._table.put(_key(offset), half.encode())
+        if producer is None or message is None:
+            _log.info("producer group %s has no member to check a transaction with", group)
+        else:
+            self._push(producer, self._check_request(message, half))
+
+    def _read(self, offset: int, budget: WorkBudget) -> StoredMessage | None:
+        """Return a half message; forget it and return None if it was removed."""
         record = self._store.record(offset)
         if record is None:
             _log.error("the half message at commit log offset %d was removed", offset)
             self._forget(offset)
-            return
-        message = messages.decode_message(record)
-        if half.checks >= self._settings.transaction_checks or now - half.born > self._settings.transaction_max_age:
-            self._discard_unresolved(message, now)
-            return
-        half.checks, half.last_check = half.checks + 1, now
-        self._table.put(_key(offset), half.encode())
-        group = message.get(properties.PRODUCER_GROUP) or ""
-        if self._send_check(group, self._check_request(message, half)) is None:
-            _log.info("producer group %s has no member to check a transaction with", group)
+            return None
+        budget.use(len(record))
+        return messages.decode_message(record)
 
     def _check_request(self, message: StoredMessage, half: HalfMessage) -> RemotingCommand:
         settings = self._settings

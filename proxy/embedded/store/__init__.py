@@ -114,7 +114,8 @@ class Store(Protocol):
     def by_key(self, topic: str, key: str, begin: int, end: int, count: int, size: int = MAX_SIZE) -> list[bytes]:
         """Return records with this unique key or one of this name, stored between two times (ms), newest first.
 
-        At least one if there is one, at most `count` and about `size` bytes.
+        At least one if there is one, at most `count` and about `size` bytes. The first 64 keys of a message count, and
+        the newest 4,096 messages with a key in each 256 MiB of the log.
         """
 
     def queues(self, topic: str) -> Collection[int]:

@@ -179,11 +179,11 @@ class Index:
             self._chunks.popitem(last=False)
         return entries
 
-    def key_positions(self, period: int, key: bytes) -> list[int]:
-        """Return the positions of the messages of a period with a key's hash, newest first."""
+    def key_positions(self, period: int, key: bytes, limit: int) -> list[int]:
+        """Return the positions of at most `limit` messages of a period with a key's hash, newest first."""
         rows = self._select(
-            "SELECT entry FROM keys WHERE period = ? AND entry >= ? AND entry <= ? ORDER BY entry DESC",
-            (period, key, key + b"\xff" * 8),
+            "SELECT entry FROM keys WHERE period = ? AND entry >= ? AND entry <= ? ORDER BY entry DESC LIMIT ?",
+            (period, key, key + b"\xff" * 8, limit),
         )
         return [keys.position_of(entry) for (entry,) in rows]
 

@@ -1,6 +1,7 @@
 """Positions of messages by key."""
 
 import struct
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -30,11 +31,11 @@ class Period:
     newest: int
     entries: bytearray = field(default_factory=bytearray)
 
-    def find(self, key: bytes) -> list[int]:
-        """Return the positions of the messages with a key's hash, newest first."""
-        found = []
+    def find(self, key: bytes, limit: int) -> list[int]:
+        """Return the positions of at most `limit` messages with a key's hash, newest first."""
+        found: list[int] = []
         end = len(self.entries)
-        while (start := self.entries.rfind(key, 0, end)) >= 0:
+        while len(found) < limit and (start := self.entries.rfind(key, 0, end)) >= 0:
             if start % ENTRY_SIZE == 0:
                 found.append(position_of(self.entries[start : start + ENTRY_SIZE]))
             end = start + _HASH_SIZE - 1
@@ -54,7 +55,7 @@ class PendingKeys:
     def __init__(self) -> None:
         self.periods: dict[int, Period] = {}
 
-    def add(self, topic: str, keys: list[str], position: int, time: int) -> None:
+    def add(self, topic: str, keys: Collection[str], position: int, time: int) -> None:
         """Add the keys of a message at a position of the log, stored at a time (ms)."""
         period = self.periods.get(position // PERIOD)
         if period is None:

@@ -15,6 +15,9 @@ from remoting import properties
 from remoting.errors import BodyError
 from remoting.messages import decode_message
 
+# Maximum number of messages with one key of a period that a search looks at, the newest.
+_MAX_POSITIONS = 4096
+
 
 class StoreReader:
     """Reads records through the queues and keys of a state."""
@@ -106,11 +109,14 @@ class StoreReader:
     def _positions(self, digest: bytes, begin: int, end: int) -> Iterator[int]:
         """Yield the positions of messages with the hash of a key, stored between two times (ms), newest first.
 
-        Reads as many messages as a binary search: thousands may have the same key.
+        Reads as many messages as a binary search: thousands may have the same key. Of more than that in one period, the
+        older ones are not found.
         """
         for period in self._state.keys.between(begin, end):
-            pending = self._state.keys.periods[period].find(digest)
-            positions = sorted({*pending, *self._index.key_positions(period, digest)})
+            found = self._state.keys.periods[period].find(digest, _MAX_POSITIONS)
+            if len(found) < _MAX_POSITIONS:
+                found += self._index.key_positions(period, digest, _MAX_POSITIONS - len(found))
+            positions = sorted(set(found))
             first = bisect_left(positions, begin, key=partial(self._stored_at, begin))
             yield from reversed(
                 positions[first : bisect_right(positions, end, first, key=partial(self._stored_at, end))]

@@ -4,7 +4,7 @@ The index file contains it as of a checkpoint, memory the changes since.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from proxy.embedded.store import index as rows
 from proxy.embedded.store import keys
@@ -15,6 +15,9 @@ from proxy.embedded.store.table import StoredTable, Write
 from remoting import properties
 from remoting.messages import StoredMessage
 
+# Maximum number of the keys of a message by which it can be found, besides its unique key. Each costs as much as a
+# message without any.
+MAX_KEYS = 64
 # Minimum size of a message in the log, which bounds the number of messages lost in a hole.
 MIN_MESSAGE_SIZE = 96
 
@@ -35,7 +38,7 @@ class State:
         self.keys = PendingKeys()
         self.keys.periods = index.periods()
         self.dropped = index.dropped()
-        # Since the last checkpoint.
+        # Since the last checkpoint: messages, and their keys beyond two of each, which ordinary messages have.
         self._messages = 0
         self._changes: deque[tuple[int, StoredTable, bytes, bytes | None]] = deque()
         self._touched: dict[Queue, None] = {}
@@ -47,7 +50,7 @@ class State:
 
     @property
     def pending(self) -> int:
-        """Number of messages and changes that are not in the index file."""
+        """Number of messages and changes that are not in the index file; of messages with many keys, these count."""
         return self._messages + len(self._changes)
 
     def queue(self, topic: str, queue_id: int) -> Queue | None:
@@ -73,9 +76,9 @@ class State:
         tag = message.get(properties.TAGS)
         queue.add(position, size, tag_code(tag) if tag else 0, time)
         self._touched[queue] = None
-        self._messages += 1
         self.time = time
         names = _keys_of(message)
+        self._messages += max(len(names) - 1, 1)
         self.keys.add(topic, names, position, time)
 
     def change(self, table: StoredTable, key: bytes, value: bytes | None, position: int) -> None:
@@ -268,11 +271,14 @@ class _Staged:
         self.log_start = 0
 
 
-def _keys_of(message: StoredMessage) -> list[str]:
+def _keys_of(message: StoredMessage) -> Collection[str]:
     """Return the keys that a message can be found by: its keys and its unique key (RocketMQ's IndexService)."""
     unique = message.get(properties.UNIQ_CLIENT_MESSAGE_ID)
     text = message.get(properties.KEYS)
-    names = text.split() if text else []
+    if not text:
+        return (unique,) if unique else ()
+    # The last item is the rest of the text.
+    names = dict.fromkeys(text.split(None, MAX_KEYS)[:MAX_KEYS])
     if unique:
-        names.append(unique)
+        names[unique] = None
     return names

@@ -1,7 +1,7 @@
 """A broker in memory, with a manual clock and fake clients."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +25,10 @@ START = 1_700_000_000_000
 
 @dataclass
 class BrokerHarness:
-    """One broker and its time in ms. `restart` keeps the store."""
+    """One broker and its time in ms. `restart` keeps the store.
+
+    elapse: returns the time in seconds from which the broker sees how long its work takes, which takes none.
+    """
 
     settings: BrokerSettings = field(default_factory=BrokerSettings)
     now: int = START
@@ -34,6 +37,7 @@ class BrokerHarness:
     client: FakeChannel = field(default_factory=FakeChannel)
     pushed: list[tuple[Channel, RemotingCommand]] = field(default_factory=list)
     push_answer: RemotingCommand | Exception | None = None
+    elapse: Callable[[], float] = lambda: 0.0
 
     def __post_init__(self) -> None:
         self.store = MemoryStore(lambda: self.now)
@@ -41,7 +45,7 @@ class BrokerHarness:
 
     def restart(self) -> None:
         """Start a new broker on the same store."""
-        self.broker = new_broker(self.settings, self.store, self._push, self.now)
+        self.broker = new_broker(self.settings, self.store, self._push, self.now, lambda: self.elapse())
         # So that a failure is reproducible.
         self.broker.random.seed(0)
 

@@ -142,6 +142,6 @@ async def test_a_failing_wakeup_does_not_fail_the_send(monkeypatch: pytest.Monke
     def fail(*_: object) -> None:
         raise RuntimeError("injected")
 
-    monkeypatch.setattr(bench.broker, "_wake_pops", fail)
+    monkeypatch.setattr(bench.broker.waking, "_serve_one", fail)
     assert await bench.send(sender, "t") == ResponseCode.SUCCESS
     assert (await poll).code == ResponseCode.SUCCESS

@@ -438,4 +438,5 @@ async def test_vain_wakeups_of_a_waiting_pop_take_no_memory(harness: BrokerHarne
     polls = harness.broker.waiting_pops
     assert len(polls._deadlines) < 1_100
     [poll] = polls.take(("t", "g", 0), lambda _: True)
+    assert poll is not None
     assert poll.reply is waiting

@@ -1,5 +1,7 @@
 """Delays: levels, arbitrary times, recalls, messages sent back."""
 
+import itertools
+
 import pytest
 
 from proxy.embedded.broker.settings import DELAY_LADDER
@@ -131,3 +133,45 @@ async def test_a_message_with_a_due_time_that_is_no_number_is_stored(harness: Br
     harness.topic("t")
     harness.send("t", b"now", {properties.TIMER_OUT_MS: "soon", properties.REAL_TOPIC: "other"})
     assert harness.bodies("t") == [b"now"]
+
+
+async def test_large_messages_due_at_one_time_are_delivered_in_parts(harness: BrokerHarness) -> None:
+    """No transaction has more than some megabytes, also after a restart."""
+    harness.topic("t")
+    for number in range(20):
+        harness.send("t", bytes([number]) * 2**20, {"TIMER_DELIVER_MS": str(START + 1000)})
+    counts = []
+    for tick in range(6):
+        harness.now = START + 1000 + tick
+        more = harness.broker.tick(harness.now)
+        counts.append(harness.store.bounds("t", 0)[1])
+        assert more == (tick < 5), "the rest is not left for long"
+        if tick == 2:
+            harness.restart()
+    assert counts == [4, 8, 12, 16, 20, 20]
+    assert [body[0] for body in harness.bodies("t")] == list(range(20))
+    assert harness.broker.pipeline.delayed == 0
+
+
+async def test_the_largest_messages_are_delivered_one_by_one(harness: BrokerHarness) -> None:
+    harness.topic("t")
+    for _ in range(3):
+        harness.send("t", bytes(4 * 2**20), {"TIMER_DELIVER_MS": str(START + 1000)})
+    for count in (1, 2, 3):
+        harness.now = START + 1000
+        harness.broker.tick(harness.now)
+        assert harness.store.bounds("t", 0)[1] == count
+
+
+async def test_a_tick_ends_when_its_time_is_over(harness: BrokerHarness) -> None:
+    harness.topic("t")
+    for number in range(100):
+        harness.send("t", b"%d" % number, {"TIMER_DELIVER_MS": str(START + 1000)})
+    # Each look at the clock takes 5 ms.
+    harness.elapse = (number * 0.005 for number in itertools.count()).__next__
+    harness.now = START + 1000
+    harness.broker.tick(harness.now)
+    assert 0 < harness.store.bounds("t", 0)[1] < 10
+    for _ in range(50):
+        harness.broker.tick(harness.now)
+    assert harness.bodies("t") == [b"%d" % number for number in range(100)]

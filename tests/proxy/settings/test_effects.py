@@ -61,6 +61,11 @@ def test_the_maximum_of_consumer_groups_reaches_the_embedded_broker(loaded: Load
     assert broker_settings(settings, HostPort("127.0.0.1", 1)).max_groups == 77
 
 
+def test_the_maximum_of_offsets_reaches_the_embedded_broker(loaded: Load) -> None:
+    settings = loaded('[embedded]\ndirectory = "/d"\nmax_offsets = 77').embedded
+    assert broker_settings(settings, HostPort("127.0.0.1", 1)).max_offsets == 77
+
+
 def test_replicas_are_trusted_by_the_authority_of_the_settings(loaded: Load, tmp_path: Path) -> None:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
