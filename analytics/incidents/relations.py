@@ -9,6 +9,8 @@ from analytics.incidents.kinds import KINDS, Kind
 SLACK = 1200.0
 # Least share of a drop in which the whole service is silent, if it is a consequence.
 _PART = 0.25
+# How far the onsets of a topic's and its group's findings may be apart, as a share of the longer one.
+_ONSETS = 0.1
 # Least common time, as a share of the shorter finding, of two findings of one cause.
 _COMMON = 0.4
 # Highest likelihood of a growth's remainder, as a share of the growth's.
@@ -64,6 +66,19 @@ def _unconnected(one: Finding, other: Finding) -> bool | None:
     """Separate findings with little common time, of one detector, or about subjects of which neither has the other."""
     connected = _overlap(one, other) >= _COMMON and not _same_family(one, other) and _contains(one, other)
     return None if connected else False
+
+
+def _other_onset(one: Finding, other: Finding) -> bool | None:
+    """Separate findings about a topic and its groups that began at other times, except a group that falls behind in a
+    surge: a topic has several groups, whose troubles have other causes.
+    """
+    first, second = sorted((one, other), key=lambda finding: finding.start)
+    same_group = any(name == "group" for name, _ in one.scope & other.scope)
+    behind = KINDS[first.kind].gain and KINDS[second.kind].leaves_backlog
+    if one.is_wide or other.is_wide or same_group or behind:
+        return None
+    longest = max(one.end - one.start, other.end - other.start)
+    return False if second.start - first.start > max(SLACK, _ONSETS * longest) else None
 
 
 def _own_cause(one: Finding, other: Finding) -> bool | None:
@@ -171,6 +186,7 @@ _RULES: tuple[_Rule, ...] = (
     _either(_outlasts, False),
     _either(_is_remainder, True),
     _unconnected,
+    _other_onset,
     _own_cause,
     _other_symptom,
     # Answers for all.

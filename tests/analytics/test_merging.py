@@ -1,5 +1,7 @@
 """Findings that follow from a refusal or from a silence."""
 
+from dataclasses import replace
+
 import pytest
 
 from analytics.incidents.finding import Finding
@@ -11,7 +13,7 @@ _HOUR = 3600.0
 
 def _finding(kind: str, start: float, end: float, **about: str) -> Finding:
     """Return a finding about the first of the attributes; the others are common to its requests."""
-    facts = {"response": "1", "backlog": "5", "scope": next(iter(about))}
+    facts = {"response": "1", "backlog": "5", "size": "9 KiB", "usual": "1 KiB", "scope": next(iter(about))}
     return Finding(Kind(kind), start * _HOUR, end * _HOUR, about, 0.5, 0.1, 50.0, 200.0, 1, False, facts)
 
 
@@ -62,3 +64,24 @@ def test_two_tenants_at_one_time_are_two_incidents() -> None:
     """The tenant of names without a namespace is called default."""
     throttled = _finding("throttling", 1, 3, tenant="default")
     assert len(incidents([throttled, _finding("traffic_surge", 1, 2, tenant="acme")], 1e6)) == 2
+
+
+def _of_group(kind: str, start: float, end: float) -> Finding:
+    """Return a finding about a group of acme%a, made by group and topic."""
+    finding = _finding(kind, start, end, group="acme%g", topic="acme%a")
+    return replace(finding, facts={**finding.facts, "scope": "group+topic"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "begin", "kinds"),
+    [
+        ("large_messages", 1.2, ["large_messages"]),
+        ("large_messages", 3.0, ["large_messages", "consumer_lagging"]),
+        ("large_messages", 0.0, ["consumer_lagging", "large_messages"]),
+        # A group falls behind when its topic has grown for hours.
+        ("traffic_growth", 3.0, ["traffic_growth"]),
+    ],
+)
+def test_a_topic_explains_its_groups_troubles_of_the_same_onset(kind: str, begin: float, kinds: list[str]) -> None:
+    found = incidents([_finding(kind, 1, 8, topic="acme%a"), _of_group("consumer_lagging", begin, 8)], 1e6)
+    assert [each.kind for each in found] == kinds
