@@ -9,6 +9,8 @@ from analytics.incidents.kinds import KINDS, Kind
 SLACK = 1200.0
 # Least share of a drop in which the whole service is silent, if it is a consequence.
 _PART = 0.25
+# Seconds of a herd of clients, at most, or as long as the silence before it.
+_HERD = 3600.0
 # How far the onsets of a topic's and its group's findings may be apart, as a share of the longer one.
 _ONSETS = 0.1
 # Least common time, as a share of the shorter finding, of two findings of one cause.
@@ -104,6 +106,8 @@ def _part_of_wide(one: Finding, other: Finding) -> bool | None:
 def _follows_silence(silence: Finding, other: Finding) -> bool:
     """Return whether another finding follows from a silence: it begins and ends with it."""
     spec = KINDS[other.kind]
+    if _is_herd(silence, other):
+        return True
     if not (spec.silence or spec.follows_silence):
         return False
     if not silence.about:
@@ -113,6 +117,13 @@ def _follows_silence(silence: Finding, other: Finding) -> bool:
         return inside or common >= _PART * (other.end - other.start)
     together = abs(silence.end - other.end) <= SLACK or (silence.open and other.open)
     return abs(silence.start - other.start) <= SLACK and together
+
+
+def _is_herd(silence: Finding, other: Finding) -> bool:
+    """Return whether all clients come back at once after a silence of the whole service."""
+    after = silence.start <= other.start <= silence.end + SLACK
+    brief = other.end - other.start <= max(_HERD, silence.end - silence.start)
+    return not silence.about and KINDS[other.kind].herd and after and brief
 
 
 def _is_catch_up(stop: Finding, rewinding: Finding) -> bool:
@@ -160,6 +171,11 @@ def _is_of_tenant(narrow: Finding, wide: Finding) -> bool:
     return wide.scope == frozenset({("tenant", owner if separator else "default")})
 
 
+def _is_part_of_all(whole: Finding, part: Finding) -> bool:
+    """Return whether a finding is a part of one of the same kind about the whole service."""
+    return whole.kind == part.kind and not whole.scope and _lasts_as_long(part, whole)
+
+
 def _outlasts(stop: Finding, drop: Finding) -> bool:
     """Return whether a consumer's stop goes on long after sends to its topic resumed: the drop is not its cause."""
     lasts = stop.end - stop.start > 2 * (drop.end - drop.start) + SLACK
@@ -185,6 +201,7 @@ _RULES: tuple[_Rule, ...] = (
     _either(_is_behind, True),
     _either(_outlasts, False),
     _either(_is_remainder, True),
+    _either(_is_part_of_all, True),
     _unconnected,
     _other_onset,
     _own_cause,

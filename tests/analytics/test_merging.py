@@ -13,7 +13,7 @@ _HOUR = 3600.0
 
 def _finding(kind: str, start: float, end: float, **about: str) -> Finding:
     """Return a finding about the first of the attributes; the others are common to its requests."""
-    facts = {"response": "1", "backlog": "5", "size": "9 KiB", "usual": "1 KiB", "scope": next(iter(about))}
+    facts = {"response": "1", "backlog": "5", "size": "9 KiB", "usual": "1 KiB", "scope": next(iter(about), "")}
     return Finding(Kind(kind), start * _HOUR, end * _HOUR, about, 0.5, 0.1, 50.0, 200.0, 1, False, facts)
 
 
@@ -85,3 +85,16 @@ def _of_group(kind: str, start: float, end: float) -> Finding:
 def test_a_topic_explains_its_groups_troubles_of_the_same_onset(kind: str, begin: float, kinds: list[str]) -> None:
     found = incidents([_finding(kind, 1, 8, topic="acme%a"), _of_group("consumer_lagging", begin, 8)], 1e6)
     assert [each.kind for each in found] == kinds
+
+
+def test_a_limit_that_rejects_all_is_one_incident() -> None:
+    parts = [_finding("throttling", 1, 1.2, tenant="acme"), _finding("throttling", 1, 1.1, group="dunlin%g")]
+    (incident,) = incidents([*parts, _finding("throttling", 1, 1.2)], 1e6)
+    assert (incident.kind, dict(incident.about)) == ("throttling", {})
+
+
+@pytest.mark.parametrize(("begin", "end", "count"), [(1.2, 1.5, 1), (2.0, 2.5, 2), (1.2, 6.0, 2)])
+def test_the_herd_after_a_silence_of_the_service_is_its_consequence(begin: float, end: float, count: int) -> None:
+    """A limit that rejects requests later, or for hours, has another cause."""
+    herd = [_finding("throttling", begin, end, tenant="acme")]
+    assert len(incidents([_finding("service_silence", 1, 1.2), *herd], 1e6)) == count
