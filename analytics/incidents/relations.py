@@ -106,7 +106,7 @@ def _part_of_wide(one: Finding, other: Finding) -> bool | None:
 def _follows_silence(silence: Finding, other: Finding) -> bool:
     """Return whether another finding follows from a silence: it begins and ends with it."""
     spec = KINDS[other.kind]
-    if _is_herd(silence, other):
+    if _is_herd(silence, other) or _is_cut_off(silence, other):
         return True
     if not (spec.silence or spec.follows_silence):
         return False
@@ -124,6 +124,12 @@ def _is_herd(silence: Finding, other: Finding) -> bool:
     after = silence.start <= other.start <= silence.end + SLACK
     brief = other.end - other.start <= max(_HERD, silence.end - silence.start)
     return not silence.about and KINDS[other.kind].herd and after and brief
+
+
+def _is_cut_off(silence: Finding, storm: Finding) -> bool:
+    """Return whether connections end because their range is cut off: they do so at the beginning only."""
+    same = silence.about.get("network") == storm.about.get("network") is not None
+    return storm.kind == Kind.CONNECTION_STORM and same and abs(silence.start - storm.start) <= SLACK
 
 
 def _is_catch_up(stop: Finding, rewinding: Finding) -> bool:

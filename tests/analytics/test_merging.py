@@ -98,3 +98,9 @@ def test_the_herd_after_a_silence_of_the_service_is_its_consequence(begin: float
     """A limit that rejects requests later, or for hours, has another cause."""
     herd = [_finding("throttling", begin, end, tenant="acme")]
     assert len(incidents([_finding("service_silence", 1, 1.2), *herd], 1e6)) == count
+
+
+@pytest.mark.parametrize(("network", "kinds"), [("10.1.2.0/24", 1), ("10.1.3.0/24", 2)])
+def test_connections_that_end_when_their_range_is_cut_off_are_part_of_it(network: str, kinds: int) -> None:
+    storm = replace(_finding("connection_storm", 1, 1.1, network=network), facts={"scope": "network", "cause": "lost"})
+    assert len(incidents([_finding("network_silence", 1, 4, network="10.1.2.0/24"), storm], 1e6)) == kinds
