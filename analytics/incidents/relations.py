@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from analytics.incidents.finding import Finding
+from analytics.incidents.finding import Finding, host
 from analytics.incidents.kinds import KINDS, Kind
 
 # Seconds that related findings may be apart.
@@ -49,6 +49,14 @@ def _same_rollout(one: Finding, other: Finding) -> bool | None:
 def _apart(one: Finding, other: Finding) -> bool | None:
     """Separate findings of different times."""
     return False if one.start > other.end + SLACK or other.start > one.end + SLACK else None
+
+
+def _same_clock(one: Finding, other: Finding) -> bool | None:
+    """Relate wrong clocks of one host: a deployment gives its client another id."""
+    if one.kind == other.kind == Kind.CLIENT_CLOCK and "client" in one.about and "client" in other.about:
+        same = one.about.get("network") == other.about.get("network")
+        return same and host(one.about["client"]) == host(other.about["client"])
+    return None
 
 
 def _silence(one: Finding, other: Finding) -> bool | None:
@@ -199,6 +207,7 @@ def _is_remainder(growth: Finding, part: Finding) -> bool:
 _RULES: tuple[_Rule, ...] = (
     _same_rollout,
     _apart,
+    _same_clock,
     _silence,
     _same_subject,
     _either(_is_catch_up, True),

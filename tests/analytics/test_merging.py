@@ -104,3 +104,9 @@ def test_the_herd_after_a_silence_of_the_service_is_its_consequence(begin: float
 def test_connections_that_end_when_their_range_is_cut_off_are_part_of_it(network: str, kinds: int) -> None:
     storm = replace(_finding("connection_storm", 1, 1.1, network=network), facts={"scope": "network", "cause": "lost"})
     assert len(incidents([_finding("network_silence", 1, 4, network="10.1.2.0/24"), storm], 1e6)) == kinds
+
+
+@pytest.mark.parametrize(("client", "count"), [("10.1.2.3@9#2", 1), ("10.1.2.4@9#2", 2)])
+def test_a_wrong_clock_remains_one_incident_when_its_client_is_deployed(client: str, count: int) -> None:
+    before = _finding("client_clock", 1, 4, client="10.1.2.3@7#1", network="10.1.2.0/24")
+    assert len(incidents([before, _finding("client_clock", 4, 8, client=client, network="10.1.2.0/24")], 1e6)) == count
