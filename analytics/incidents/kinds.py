@@ -64,7 +64,8 @@ class KindSpec:
     """One row of the table.
 
     Attributes:
-        happened: the sentence, with {subject}, {observed}, {expected}, {affected} and the facts of the finding.
+        happened: the sentence, with {subject}, {observed}, {expected}, {affected}, {trouble} ("failed" or "were slow")
+            and the facts of the finding.
         advice: the sentence that says what to do.
         family: the detector, if its findings have different causes.
         own_cause: whether no fault of a broker, a replica or a network causes it.
@@ -222,7 +223,7 @@ _ROWS = (
     ),
     KindSpec(
         Kind.REPLICA_FAULT,
-        "{observed:.0%} of the requests at {subject} failed or were slow (usually {expected:.1%}), at others not.",
+        "{observed:.0%} of the requests at {subject} {trouble} (usually {expected:.1%}), at others not.",
         "Compare this replica's configuration and version with the others; drain it and restart it.",
         family=Family.FAILURES,
     ),

@@ -110,3 +110,10 @@ def test_connections_that_end_when_their_range_is_cut_off_are_part_of_it(network
 def test_a_wrong_clock_remains_one_incident_when_its_client_is_deployed(client: str, count: int) -> None:
     before = _finding("client_clock", 1, 4, client="10.1.2.3@7#1", network="10.1.2.0/24")
     assert len(incidents([before, _finding("client_clock", 4, 8, client=client, network="10.1.2.0/24")], 1e6)) == count
+
+
+@pytest.mark.parametrize(("facts", "trouble"), [({"symptom": "slow"}, "were slow"), ({}, "failed")])
+def test_a_fault_of_a_replica_says_what_is_wrong(facts: dict[str, str], trouble: str) -> None:
+    fault = _finding("replica_fault", 1, 4, replica="edge-1")
+    (incident,) = incidents([replace(fault, facts={**fault.facts, **facts})], 1e6)
+    assert f"at replica edge-1 {trouble} (" in incident.happened
