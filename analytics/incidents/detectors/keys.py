@@ -28,7 +28,9 @@ def keys(tables: Tables) -> list[Finding]:
         own = sends[sends["topic"] == topic]
         total = np.bincount(own["t"] // KEY_STEPS - first, own["n"], periods)
         usual_top = _usual(_leaders(part, first, periods), total)
-        for _, rows in part.groupby("mkey"):
+        # A span with a large share has a period with one; topics with a new key for each message have very many keys.
+        large = part.loc[part["n"] >= _SHARE * total[part["t"] - first], "mkey"].unique()
+        for _, rows in part[part["mkey"].isin(large)].groupby("mkey"):
             counts = np.bincount(rows["t"] - first, rows["n"], periods)
             if counts.sum() >= _LEAST:
                 found += _hot(tables, str(topic), int(rows["mkey"].iloc[0]), counts, total, usual_top, first)
