@@ -64,12 +64,14 @@ class KindSpec:
     """One row of the table.
 
     Attributes:
-        happened: the sentence, with {subject}, {observed}, {expected}, {affected} and the facts of the finding.
+        happened: the sentence, with {subject}, {observed}, {expected}, {affected}, {trouble} ("failed" or "were slow")
+            and the facts of the finding.
         advice: the sentence that says what to do.
         family: the detector, if its findings have different causes.
         own_cause: whether no fault of a broker, a replica or a network causes it.
         silence: whether all requests of the service, an address range, a replica or a broker stay away.
         follows_silence: whether a silence causes it if both begin and end together.
+        herd: whether clients that come back after a silence of the whole service cause it.
         refusal: whether requests are refused because of a name or a permission; then they stop, or are sent again.
         leaves_backlog: whether a group has messages to catch up with afterwards.
         outage: whether a service stops for some of its clients; few affected requests make it severe.
@@ -86,6 +88,7 @@ class KindSpec:
     own_cause: bool = False
     silence: bool = False
     follows_silence: bool = False
+    herd: bool = False
     refusal: bool = False
     leaves_backlog: bool = False
     outage: bool = False
@@ -164,6 +167,7 @@ _ROWS = (
         "{affected} requests of {subject} were rejected by a limit: {response}.",
         "Compare the limit with the traffic: raise it, spread the load, or slow the producers down.",
         family=Family.FAILURES,
+        herd=True,
     ),
     KindSpec(
         Kind.BAD_ROLLOUT,
@@ -219,7 +223,7 @@ _ROWS = (
     ),
     KindSpec(
         Kind.REPLICA_FAULT,
-        "{observed:.0%} of the requests at {subject} failed or were slow (usually {expected:.1%}), at others not.",
+        "{observed:.0%} of the requests at {subject} {trouble} (usually {expected:.1%}), at others not.",
         "Compare this replica's configuration and version with the others; drain it and restart it.",
         family=Family.FAILURES,
     ),
@@ -236,6 +240,7 @@ _ROWS = (
         "Check the network path of these addresses: load balancers, firewalls, idle timeouts, hosts that failed.",
         family=Family.CONNECTIONS,
         follows_silence=True,
+        herd=True,
         zone=True,
         unit="connections",
     ),
@@ -273,6 +278,7 @@ _ROWS = (
         "{observed:,.0f} requests were sent to {subject}, where at most {expected:,.0f} are usual at this time.",
         "Ask the sender; limit its rate if others suffer, and add consumers until the backlog is gone.",
         family=Family.VOLUME,
+        herd=True,
         gain=True,
     ),
     KindSpec(

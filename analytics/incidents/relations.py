@@ -2,13 +2,17 @@
 
 from collections.abc import Callable
 
-from analytics.incidents.finding import Finding
+from analytics.incidents.finding import Finding, host
 from analytics.incidents.kinds import KINDS, Kind
 
 # Seconds that related findings may be apart.
 SLACK = 1200.0
 # Least share of a drop in which the whole service is silent, if it is a consequence.
 _PART = 0.25
+# Seconds of a herd of clients, at most, or as long as the silence before it.
+_HERD = 3600.0
+# How far the onsets of a topic's and its group's findings may be apart, as a share of the longer one.
+_ONSETS = 0.1
 # Least common time, as a share of the shorter finding, of two findings of one cause.
 _COMMON = 0.4
 # Highest likelihood of a growth's remainder, as a share of the growth's.
@@ -47,6 +51,14 @@ def _apart(one: Finding, other: Finding) -> bool | None:
     return False if one.start > other.end + SLACK or other.start > one.end + SLACK else None
 
 
+def _same_clock(one: Finding, other: Finding) -> bool | None:
+    """Relate wrong clocks of one host: a deployment gives its client another id."""
+    if one.kind == other.kind == Kind.CLIENT_CLOCK and "client" in one.about and "client" in other.about:
+        same = one.about.get("network") == other.about.get("network")
+        return same and host(one.about["client"]) == host(other.about["client"])
+    return None
+
+
 def _silence(one: Finding, other: Finding) -> bool | None:
     """Relate a silence with its consequences, and with no other finding."""
     if KINDS[one.kind].silence:
@@ -64,6 +76,19 @@ def _unconnected(one: Finding, other: Finding) -> bool | None:
     """Separate findings with little common time, of one detector, or about subjects of which neither has the other."""
     connected = _overlap(one, other) >= _COMMON and not _same_family(one, other) and _contains(one, other)
     return None if connected else False
+
+
+def _other_onset(one: Finding, other: Finding) -> bool | None:
+    """Separate findings about a topic and its groups that began at other times, except a group that falls behind in a
+    surge: a topic has several groups, whose troubles have other causes.
+    """
+    first, second = sorted((one, other), key=lambda finding: finding.start)
+    same_group = any(name == "group" for name, _ in one.scope & other.scope)
+    behind = KINDS[first.kind].gain and KINDS[second.kind].leaves_backlog
+    if one.is_wide or other.is_wide or same_group or behind:
+        return None
+    longest = max(one.end - one.start, other.end - other.start)
+    return False if second.start - first.start > max(SLACK, _ONSETS * longest) else None
 
 
 def _own_cause(one: Finding, other: Finding) -> bool | None:
@@ -89,6 +114,8 @@ def _part_of_wide(one: Finding, other: Finding) -> bool | None:
 def _follows_silence(silence: Finding, other: Finding) -> bool:
     """Return whether another finding follows from a silence: it begins and ends with it."""
     spec = KINDS[other.kind]
+    if _is_herd(silence, other) or _is_cut_off(silence, other):
+        return True
     if not (spec.silence or spec.follows_silence):
         return False
     if not silence.about:
@@ -98,6 +125,19 @@ def _follows_silence(silence: Finding, other: Finding) -> bool:
         return inside or common >= _PART * (other.end - other.start)
     together = abs(silence.end - other.end) <= SLACK or (silence.open and other.open)
     return abs(silence.start - other.start) <= SLACK and together
+
+
+def _is_herd(silence: Finding, other: Finding) -> bool:
+    """Return whether all clients come back at once after a silence of the whole service."""
+    after = silence.start <= other.start <= silence.end + SLACK
+    brief = other.end - other.start <= max(_HERD, silence.end - silence.start)
+    return not silence.about and KINDS[other.kind].herd and after and brief
+
+
+def _is_cut_off(silence: Finding, storm: Finding) -> bool:
+    """Return whether connections end because their range is cut off: they do so at the beginning only."""
+    same = silence.about.get("network") == storm.about.get("network") is not None
+    return storm.kind == Kind.CONNECTION_STORM and same and abs(silence.start - storm.start) <= SLACK
 
 
 def _is_catch_up(stop: Finding, rewinding: Finding) -> bool:
@@ -145,6 +185,11 @@ def _is_of_tenant(narrow: Finding, wide: Finding) -> bool:
     return wide.scope == frozenset({("tenant", owner if separator else "default")})
 
 
+def _is_part_of_all(whole: Finding, part: Finding) -> bool:
+    """Return whether a finding is a part of one of the same kind about the whole service."""
+    return whole.kind == part.kind and not whole.scope and _lasts_as_long(part, whole)
+
+
 def _outlasts(stop: Finding, drop: Finding) -> bool:
     """Return whether a consumer's stop goes on long after sends to its topic resumed: the drop is not its cause."""
     lasts = stop.end - stop.start > 2 * (drop.end - drop.start) + SLACK
@@ -162,6 +207,7 @@ def _is_remainder(growth: Finding, part: Finding) -> bool:
 _RULES: tuple[_Rule, ...] = (
     _same_rollout,
     _apart,
+    _same_clock,
     _silence,
     _same_subject,
     _either(_is_catch_up, True),
@@ -170,7 +216,9 @@ _RULES: tuple[_Rule, ...] = (
     _either(_is_behind, True),
     _either(_outlasts, False),
     _either(_is_remainder, True),
+    _either(_is_part_of_all, True),
     _unconnected,
+    _other_onset,
     _own_cause,
     _other_symptom,
     # Answers for all.

@@ -43,6 +43,7 @@ def sentences(finding: Finding) -> Words:
         observed=finding.observed,
         expected=finding.expected,
         affected=f"{finding.affected:,.0f}",
+        trouble="were slow" if finding.facts.get("symptom") == "slow" else "failed",
         **{name: value for name, value in finding.facts.items() if name != "scope"},
     )
     of_client = spec.client_advice if finding.facts.get("scope") == "client" else ""

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from analytics.incidents.detection import detect
 from analytics.incidents.detectors.clocks import clocks
 from analytics.incidents.finding import Finding
 from tests.analytics import frames as kit
@@ -40,3 +41,20 @@ def test_a_clock_that_is_minutes_off_is_found_where_all_have_one_delay(tmp_path:
 
 def test_minutes_are_no_wrong_clock_where_delays_differ(tmp_path: Path) -> None:
     assert _found(tmp_path, 20.0, 1.0) == []
+
+
+def test_a_clock_is_found_where_delays_differ_by_less_and_a_deployment_does_not_hide_it(tmp_path: Path) -> None:
+    """Delays of half an hour to two hours, by design; a clock is ninety-five minutes ahead, also after a restart."""
+    random = np.random.default_rng(5)
+    rows = []
+    for minute in range(0, _HOURS * 60, 2):
+        for number in range(4):
+            wrong = number == 2 and 240 <= minute < 480
+            delay = 60 * random.choice([0.5, 1, 1, 2]) - random.uniform(0, 15) + (95 if wrong else 0)
+            start = 2 if number == 2 and minute >= 400 else 1
+            names = {"client_id": f"10.0.{number}.1@7#{start}", "address": f"10.0.{number}.1"}
+            rows.append(kit.send(kit.at(minute, number), delay_ms=int(delay * 60_000), **names))
+    write(tmp_path, rows)
+    (clock,) = [each for each in detect(tables(tmp_path)) if each.kind == "client_clock"]
+    assert clock.about["network"] == "10.0.2.0/24"
+    assert (abs(clock.start - kit.at(240).timestamp()), abs(clock.end - kit.at(480).timestamp())) <= (900, 900)

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from analytics.incidents.detectors.consumers import consumers
+from analytics.incidents.finding import Finding
 from analytics.incidents.statistics import Array
 from analytics.incidents.tables import STEP, Tables
 
@@ -14,14 +15,18 @@ _SENT = 10.0
 
 
 def _kinds(taken: Array) -> list[str]:
-    """Return the kinds of findings of a group. taken: messages by period, of 10 that are due."""
+    return [str(each.kind) for each in _found(taken)]
+
+
+def _found(taken: Array) -> list[Finding]:
+    """Return the findings about a group. taken: messages by period, of 10 that are due."""
     periods = np.arange(taken.size) + _FIRST
     due = pd.DataFrame({"t": periods, "op": "due", "topic": "t", "grp": None, "n": _SENT, "m": _SENT, "rows_": 10.0})
     received = due.assign(op="receive", grp="g", n=taken, m=taken, rows_=taken)
     totals = pd.DataFrame({"t": periods, "dimension": "topic", "value": "t", "n": _SENT})
     empty = pd.DataFrame()
     flows = pd.concat([due, received[taken > 0]])
-    return [each.kind for each in consumers(Tables(totals, empty, flows, empty, empty, empty, empty, empty))]
+    return consumers(Tables(totals, empty, flows, empty, empty, empty, empty, empty))
 
 
 def _steady(days: int = 4) -> Array:
@@ -61,3 +66,11 @@ def test_a_new_group_that_stops_is_found() -> None:
     taken[: 2 * _DAY] = 0.0
     taken[3 * _DAY :] = 0.0
     assert _kinds(taken) == ["consumer_stopped"]
+
+
+def test_a_group_that_is_hardly_too_slow_at_first_lags_from_then_on() -> None:
+    taken = _steady()
+    taken[2 * _DAY : 2 * _DAY + _HOUR] *= 0.9
+    taken[2 * _DAY + _HOUR : 2 * _DAY + 4 * _HOUR] *= 0.4
+    (lag,) = _found(taken)
+    assert (lag.kind, lag.start) == ("consumer_lagging", (_FIRST + 2 * _DAY) * STEP)

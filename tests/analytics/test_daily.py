@@ -39,6 +39,12 @@ def test_clocks_that_change_move_the_busy_hours() -> None:
     assert course(2, 0.001, of_day={0: NOON, 1: EARLY}).is_busy(*span(1, 10, 13))
 
 
+def test_clocks_that_change_between_the_other_days_move_the_busy_hours() -> None:
+    """At no one time are most of the other days busy: of five days, one has the time, two another, and two are free."""
+    seen = course(6, 0.001, of_day={0: {12: 0.1}, 1: {12: 0.1}, 4: {11: 0.1}, 5: {11: 0.1}})
+    assert seen.is_busy(*span(1, 12, 13))
+
+
 def test_a_span_of_several_busy_hours_is_busy() -> None:
     assert course(4, 0.001, NOON).is_busy(*span(1, 11, 38))
 

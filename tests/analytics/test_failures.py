@@ -94,3 +94,13 @@ def test_a_version_that_fails_from_the_start_or_where_others_do_not_is_a_roll_ou
 
     (incident,) = _incidents(tmp_path, change)
     assert (incident.kind, incident.about["version"]) == ("bad_rollout", "5.1.0")
+
+
+def test_a_replica_that_slows_down_for_hours_is_a_growth(tmp_path: Path) -> None:
+    def change(row: kit.Row, minute: int, number: int) -> None:
+        if row["replica"] == "edge-1" and 400 <= minute < 1000:
+            row["latency_us"] = int(row["latency_us"] * (1 + 5 * (minute - 400) / 600))
+
+    (incident,) = _incidents(tmp_path, change)
+    assert (incident.kind, incident.about["replica"]) == ("latency_growth", "edge-1")
+    assert abs(incident.start - kit.at(400).timestamp()) <= 3600

@@ -1,5 +1,7 @@
 """Findings that follow from a refusal or from a silence."""
 
+from dataclasses import replace
+
 import pytest
 
 from analytics.incidents.finding import Finding
@@ -11,7 +13,7 @@ _HOUR = 3600.0
 
 def _finding(kind: str, start: float, end: float, **about: str) -> Finding:
     """Return a finding about the first of the attributes; the others are common to its requests."""
-    facts = {"response": "1", "backlog": "5", "scope": next(iter(about))}
+    facts = {"response": "1", "backlog": "5", "size": "9 KiB", "usual": "1 KiB", "scope": next(iter(about), "")}
     return Finding(Kind(kind), start * _HOUR, end * _HOUR, about, 0.5, 0.1, 50.0, 200.0, 1, False, facts)
 
 
@@ -62,3 +64,56 @@ def test_two_tenants_at_one_time_are_two_incidents() -> None:
     """The tenant of names without a namespace is called default."""
     throttled = _finding("throttling", 1, 3, tenant="default")
     assert len(incidents([throttled, _finding("traffic_surge", 1, 2, tenant="acme")], 1e6)) == 2
+
+
+def _of_group(kind: str, start: float, end: float) -> Finding:
+    """Return a finding about a group of acme%a, made by group and topic."""
+    finding = _finding(kind, start, end, group="acme%g", topic="acme%a")
+    return replace(finding, facts={**finding.facts, "scope": "group+topic"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "begin", "kinds"),
+    [
+        ("large_messages", 1.2, ["large_messages"]),
+        ("large_messages", 3.0, ["large_messages", "consumer_lagging"]),
+        ("large_messages", 0.0, ["consumer_lagging", "large_messages"]),
+        # A group falls behind when its topic has grown for hours.
+        ("traffic_growth", 3.0, ["traffic_growth"]),
+    ],
+)
+def test_a_topic_explains_its_groups_troubles_of_the_same_onset(kind: str, begin: float, kinds: list[str]) -> None:
+    found = incidents([_finding(kind, 1, 8, topic="acme%a"), _of_group("consumer_lagging", begin, 8)], 1e6)
+    assert [each.kind for each in found] == kinds
+
+
+def test_a_limit_that_rejects_all_is_one_incident() -> None:
+    parts = [_finding("throttling", 1, 1.2, tenant="acme"), _finding("throttling", 1, 1.1, group="dunlin%g")]
+    (incident,) = incidents([*parts, _finding("throttling", 1, 1.2)], 1e6)
+    assert (incident.kind, dict(incident.about)) == ("throttling", {})
+
+
+@pytest.mark.parametrize(("begin", "end", "count"), [(1.2, 1.5, 1), (2.0, 2.5, 2), (1.2, 6.0, 2)])
+def test_the_herd_after_a_silence_of_the_service_is_its_consequence(begin: float, end: float, count: int) -> None:
+    """A limit that rejects requests later, or for hours, has another cause."""
+    herd = [_finding("throttling", begin, end, tenant="acme")]
+    assert len(incidents([_finding("service_silence", 1, 1.2), *herd], 1e6)) == count
+
+
+@pytest.mark.parametrize(("network", "kinds"), [("10.1.2.0/24", 1), ("10.1.3.0/24", 2)])
+def test_connections_that_end_when_their_range_is_cut_off_are_part_of_it(network: str, kinds: int) -> None:
+    storm = replace(_finding("connection_storm", 1, 1.1, network=network), facts={"scope": "network", "cause": "lost"})
+    assert len(incidents([_finding("network_silence", 1, 4, network="10.1.2.0/24"), storm], 1e6)) == kinds
+
+
+@pytest.mark.parametrize(("client", "count"), [("10.1.2.3@9#2", 1), ("10.1.2.4@9#2", 2)])
+def test_a_wrong_clock_remains_one_incident_when_its_client_is_deployed(client: str, count: int) -> None:
+    before = _finding("client_clock", 1, 4, client="10.1.2.3@7#1", network="10.1.2.0/24")
+    assert len(incidents([before, _finding("client_clock", 4, 8, client=client, network="10.1.2.0/24")], 1e6)) == count
+
+
+@pytest.mark.parametrize(("facts", "trouble"), [({"symptom": "slow"}, "were slow"), ({}, "failed")])
+def test_a_fault_of_a_replica_says_what_is_wrong(facts: dict[str, str], trouble: str) -> None:
+    fault = _finding("replica_fault", 1, 4, replica="edge-1")
+    (incident,) = incidents([replace(fault, facts={**fault.facts, **facts})], 1e6)
+    assert f"at replica edge-1 {trouble} (" in incident.happened

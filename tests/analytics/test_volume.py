@@ -82,3 +82,28 @@ def test_a_batch_that_moves_with_the_clocks_leaves_no_drop() -> None:
     assert _shrinkings(tables, {"topic": "a"}, counts, expected, low, 1.0) == []
     low[_BATCH] = 30.0
     assert [each.kind for each in _shrinkings(tables, {"topic": "a"}, counts, expected, low, 1.0)] == ["traffic_drop"]
+
+
+def _closed(days: int, begin: float, end: float) -> Mapping[str, Array]:
+    """Return the rates of topics of which one sends nothing from one day, counted from a Thursday, to another."""
+    rates = {name: _course(10.0, days) for name in ("a%market", "a%1", "b%1", "b%2")}
+    rates["a%market"][round(begin * _DAY) : round(end * _DAY)] = 0.0
+    return rates
+
+
+_SILENCES = {
+    "closed on Friday evening": (1.9, 3.9, []),
+    "open again on Monday morning": (1.7, 4.3, []),
+    "weekend and Tuesday": (1.9, 5.5, ["traffic_drop"]),
+    "one day of the weekend": (2.2, 3.0, ["traffic_drop"]),
+    "working days": (4.2, 5.2, ["traffic_drop"]),
+}
+
+
+@pytest.mark.parametrize(("begin", "end", "kinds"), _SILENCES.values(), ids=_SILENCES)
+def test_a_topics_own_weekend_is_no_drop(begin: float, end: float, kinds: list[str]) -> None:
+    assert [each.kind for each in _found(_closed(6, begin, end))] == kinds
+
+
+def test_a_weekend_without_messages_is_a_drop_if_another_weekend_has_some() -> None:
+    assert [each.kind for each in _found(_closed(13, 1.9, 3.9))] == ["traffic_drop"]

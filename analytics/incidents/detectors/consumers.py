@@ -1,7 +1,7 @@
 """Groups in Burrow's states, from messages sent, due and received: stopped, lagging, rewinding; and duplicates."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -98,7 +98,8 @@ def _states(tables: Tables, group: _Group, surplus: Array, backlog: Array) -> li
     stopped = [span for span in stopped if not course.rests(span.start, span.end)]
     found += [_finding(tables, Kind.CONSUMER_STOPPED, about, span, expected, taken, backlog) for span in stopped]
     lagging = _spans(expected, taken, sampled, _LAGGING, Kind.CONSUMER_LAGGING, _HOUR)
-    for span in (each for each in lagging if not course.rests(each.start, each.end)):
+    lagging = [span for span in lagging if not course.rests(span.start, span.end)]
+    for span in (_from_first_missing(span, backlog) for span in lagging):
         covered = sum(max(min(span.end, each.end) - max(span.start, each.start), 0) for each in stopped)
         if covered < 0.3 * (span.end - span.start):
             found.append(_finding(tables, Kind.CONSUMER_LAGGING, about, span, expected, taken, backlog))
@@ -191,6 +192,24 @@ def _surplus(expected: Array, taken: Array) -> tuple[Array, Array]:
 
 # Ratio to the due messages at which a group keeps up; share of its backlog that remains after such a period.
 _STEADY, _FORGOTTEN = (0.85, 1.1), 0.5 ** (1 / _HOUR)
+
+
+def _from_first_missing(lag: Interval, backlog: Array) -> Interval:
+    """Return a lag from its first missing message on: a group that is hardly too slow at first lags before it is plain.
+
+    That is after the last time with no more than the usual backlog, which differs from zero where receives do not
+    follow sends closely.
+    """
+    outside = np.concatenate([backlog[: lag.start], backlog[lag.end :]])
+    if not outside.size:
+        return lag
+    reach = max(lag.start - (lag.end - lag.start) // 2, 0)
+    even = np.flatnonzero(backlog[reach : lag.start] <= np.quantile(outside, _EVEN))
+    return replace(lag, start=reach + int(even[-1]) + 1) if even.size else lag
+
+
+# Quantile of the backlog at other times that is no lag.
+_EVEN = 0.75
 
 
 def _spans(expected: Array, taken: Array, sampled: float, factor: float, kind: Kind, least: int) -> list[Interval]:

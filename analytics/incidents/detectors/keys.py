@@ -1,6 +1,7 @@
 """A key that suddenly has most messages of a topic."""
 
 import numpy as np
+import pandas as pd
 
 from analytics.incidents.finding import Finding
 from analytics.incidents.kinds import Kind
@@ -26,13 +27,28 @@ def keys(tables: Tables) -> list[Finding]:
     for topic, part in tables.keys.groupby("topic"):
         own = sends[sends["topic"] == topic]
         total = np.bincount(own["t"] // KEY_STEPS - first, own["n"], periods)
-        top = part.groupby("t")["n"].max()
-        usual_top = _usual(np.bincount(top.index - first, top, periods), total)
-        for _, rows in part.groupby("mkey"):
+        usual_top = _usual(_leaders(part, first, periods), total)
+        # A span with a large share has a period with one; topics with a new key for each message have very many keys.
+        large = part.loc[part["n"] >= _SHARE * total[part["t"] - first], "mkey"].unique()
+        for _, rows in part[part["mkey"].isin(large)].groupby("mkey"):
             counts = np.bincount(rows["t"] - first, rows["n"], periods)
             if counts.sum() >= _LEAST:
                 found += _hot(tables, str(topic), int(rows["mkey"].iloc[0]), counts, total, usual_top, first)
     return found
+
+
+def _leaders(keys: pd.DataFrame, first: int, periods: int) -> Array:
+    """Return the count of the top key of every period, without a key that leads in most of them: it is none of a
+    series of keys, each of which is new.
+    """
+    leaders = keys.loc[keys.groupby("t")["n"].idxmax(), "mkey"].value_counts(normalize=True)
+    others = keys[~keys["mkey"].isin(leaders[leaders >= _ALWAYS].index)]
+    top = others.groupby("t")["n"].max()
+    return np.bincount(top.index - first, top, periods)
+
+
+# Least share of the periods in which a key leads that usually does.
+_ALWAYS = 0.5
 
 
 def _usual(counts: Array, total: Array) -> float:

@@ -56,6 +56,6 @@ def _finding(tables: Tables, cluster: Cluster, new: Mapping[str, float], wide: l
     if sdk is not None:
         kind, start = Kind.BAD_ROLLOUT, rollout_start(tables, cluster, new[sdk], start)
         facts["version"] = version(sdk)
-    elif "replica" in cluster.scope:
+    elif "replica" in cluster.scope and not growth:
         kind = Kind.REPLICA_FAULT
     return finding(tables, cluster, kind, start, facts)

@@ -11,6 +11,7 @@ from analytics.incidents.onsets import volume_bend
 from analytics.incidents.seasonal import POINT, Season, season, weekend_offset
 from analytics.incidents.statistics import Array, Interval, dispersion, gains, intervals, likelihood, smoothed
 from analytics.incidents.tables import STEP, Tables
+from analytics.incidents.weekends import is_only_weekend
 from analytics.transforms.operations import SEND
 from remoting.names import DLQ_PREFIX, RETRY_PREFIX
 
@@ -278,7 +279,7 @@ def _drops(tables: Tables, about: dict[str, str], counts: Array, low: Array, sam
             silent = counts[span.start + 1 : end].sum() <= _NOTHING * usual
             kind = Kind.SILENCE if still and silent else Kind.TRAFFIC_DROP
             score = likelihood(seen * sampled, usual * sampled)
-            if score >= _SURE:
+            if score >= _SURE and not is_only_weekend(counts, tables.first, STEP, span):
                 found.append(_finding(tables, kind, about, start, end, seen, usual, score, usual - seen))
     return found
 

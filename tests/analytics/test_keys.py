@@ -1,0 +1,41 @@
+"""Keys that suddenly have most messages of a topic."""
+
+import numpy as np
+import pandas as pd
+
+from analytics.incidents.detectors.keys import keys
+from analytics.incidents.finding import Finding
+from analytics.incidents.statistics import Array
+from analytics.incidents.tables import KEY_STEPS, STEP, Tables
+
+_PERIODS, _SENT = 96, 200.0
+_FIRST = 20_000 * 48
+
+
+def _found(counts: dict[int, Array]) -> list[Finding]:
+    """Return the findings about a topic with 200 messages a period. counts: those of single keys, by period."""
+    parts = [pd.DataFrame({"t": np.arange(_PERIODS) + _FIRST, "mkey": key, "n": each}) for key, each in counts.items()]
+    seen = pd.concat(parts, ignore_index=True).assign(topic="t")
+    sends = pd.DataFrame({"t": np.arange(_PERIODS * KEY_STEPS) + _FIRST * KEY_STEPS, "op": "send", "topic": "t"})
+    sends = sends.assign(grp=None, n=_SENT / KEY_STEPS, m=_SENT / KEY_STEPS, rows_=_SENT / KEY_STEPS)
+    totals = sends[["t"]].assign(dimension="topic", value="t", n=_SENT / KEY_STEPS)
+    blank = pd.DataFrame()
+    return keys(Tables(totals, blank, sends, blank, blank, blank, seen[seen["n"] >= 4], blank))
+
+
+def _key(usual: float, hot: float, begin: int, end: int) -> Array:
+    counts = np.full(_PERIODS, usual)
+    counts[begin:end] = hot
+    return counts
+
+
+def test_a_key_beside_one_that_always_has_most_messages_is_found() -> None:
+    (hot,) = _found({1: _key(60, 60, 0, 1), 2: _key(20, 20, 0, 1), 7: _key(0, 80, 40, 44)})
+    assert (hot.about["key"], hot.start) == (f"{7:016x}", (_FIRST + 40) * KEY_STEPS * STEP)
+
+
+def test_the_keys_of_an_import_are_not_hot() -> None:
+    """One key comes after the other, beside one that comes always."""
+    one_by_one = {place + 2: _key(0, 90, 4 * place, 4 * place + 4) for place in range(_PERIODS // 4)}
+    assert _found(one_by_one) == []
+    assert _found({1: _key(100, 100, 0, 1), **one_by_one}) == []
