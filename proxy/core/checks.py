@@ -84,7 +84,7 @@ class OwnCredentials:
     """Rejects requests of remoting clients that are signed with Gantry's own credentials towards the brokers.
 
     Brokers show a client the signatures of requests that they hand to it, and those can be sent again with other
-    requests (`proxy.core.push_relay`). Nobody but Gantry has a reason to sign as Gantry.
+    requests (`proxy.core.push_relay`). Only Gantry has a reason to sign as Gantry.
     """
 
     def __init__(self, access_key: str) -> None:

@@ -15,7 +15,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import NotPermitted, ServiceUnavailable
 from remoting.ids import RecallHandle
-from remoting.names import RETRY_PREFIX, TIMER_TOPIC, parent_topic
+from remoting.names import RETRY_PREFIX, TIMER_TOPIC, TOOLS_GROUP, parent_topic
 from remoting.requests import REQUESTS
 
 # How brokers begin the remark for an offset without a message (QueryMessageProcessor.viewMessageById).
@@ -25,8 +25,6 @@ _MAX_DELAYED = 32
 # Look-ups of a delayed message, and seconds between them: brokers index a message a moment after it was sent.
 _LOOKUPS = 6
 _LOOKUP_INTERVAL = 0.1
-# A group that every broker has, for tools (MixAll.TOOLS_CONSUMER_GROUP).
-_TOOLS_GROUP = "TOOLS_CONSUMER"
 # Seconds between looks at a queue: brokers add a message to it a moment after it was stored.
 _QUEUE_DELAYS = (0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32)
 _NOT_YET = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
@@ -102,7 +100,7 @@ async def _pull(core: Messaging, broker: str, topic: str, queue_id: int, queue_o
     fields = {
         "topic": topic,
         "queueId": str(queue_id),
-        "consumerGroup": _TOOLS_GROUP,
+        "consumerGroup": TOOLS_GROUP,
         "queueOffset": str(queue_offset),
         "maxMsgNums": "1",
         "sysFlag": str(int(messages.PullSysFlag.SUBSCRIPTION)),
