@@ -26,7 +26,10 @@ _PARTS = (
             "traffic_rules/parsing",
         )
     ),
-    *(f"remoting/{name}.py" for name in ("__init__", "codes", "names", "permissions", "requests", "send_message")),
+    *(
+        f"remoting/{name}.py"
+        for name in ("__init__", "codes", "names", "permissions", "request_kinds", "requests", "send_message")
+    ),
 )
 # Modules, and the files of the report's page.
 _SUFFIXES = (".py", ".j2", ".js", ".css")

@@ -1,6 +1,7 @@
 """Cells of the table: a request with a credential through a proxy, and its outcome."""
 
 import asyncio
+import contextlib
 import ssl
 import time
 from collections.abc import Coroutine, Iterator, Mapping
@@ -17,14 +18,16 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
 from remoting.signature import Credentials
-from tests.acl_table.requests import remoting_requests, rpcs
-from tests.cluster.client import Client
+from tests.acl_table.requests import GROUP, TOPIC, remoting_requests, rpcs
+from tests.cluster.client import Client, heartbeat
 
 # Outcomes: denied; served; neither is certain; the proxy does not know the request.
 DENIED, SERVED, ERROR, UNKNOWN = "denied", "served", "error", "-"
 OLD_DATE = "date of last week"
 # Rpcs and codes that any authenticated user may use: they show and change only the client's own state.
 FOR_ALL_USERS = frozenset({"UNREGISTER_CLIENT", "NotifyClientTermination"})
+# Requests that name a client: it has to be a member of the group.
+_OF_MEMBERS = frozenset({RequestCode.POP_LITE_MESSAGE, RequestCode.LITE_SUBSCRIPTION_CTL})
 # Remarks of the Java proxy, whose code of a denied request is SYSTEM_ERROR.
 _DENIALS = ("has no permission", "username cannot be null", "is not found", "check signature", "authentication failed")
 # Requests about users and ACLs, in which brokers report any fault with NO_PERMISSION.
@@ -54,6 +57,15 @@ class Target:
         if self.authority is None:
             return grpc.aio.insecure_channel(self.grpc)
         return grpc.aio.secure_channel(self.grpc, grpc.ssl_channel_credentials(self.authority.read_bytes()))
+
+
+async def of_member(client: Client, command: RemotingCommand) -> str:
+    """Return the outcome of a remoting request over a connection of its own, whose client joins the group first."""
+    async with client:
+        # Without a permission it does not become one.
+        with contextlib.suppress(RemotingError):
+            await client.ask(RequestCode.HEART_BEAT, body=heartbeat(client.client_id, {GROUP: [TOPIC]}, ()))
+        return await over_remoting(client, command)
 
 
 async def over_remoting(client: Client, command: RemotingCommand) -> str:
@@ -109,12 +121,15 @@ async def over_grpc(channel: Any, name: str, request: Any, sender: tuple[tuple[s
 
 
 def _cells(
-    clients: Mapping[str, Client], channel: Any, users: Users, signer: Credentials
+    target: Target, clients: Mapping[str, Client], channel: Any, users: Users, signer: Credentials
 ) -> Iterator[tuple[str, str, Coroutine[Any, Any, str]]]:
     """Yield row, column and outcome of each cell."""
     for label, command in remoting_requests():
         for column, client in clients.items():
-            yield label, column, over_remoting(client, command)
+            if command.code in _OF_MEMBERS:
+                yield label, column, of_member(_client(target, users[column]), command)
+            else:
+                yield label, column, over_remoting(client, command)
     senders = {column: metadata(user) for column, user in users.items()}
     senders[OLD_DATE] = metadata(signer, 7 * _DAY)
     for name, request in rpcs():
@@ -122,16 +137,16 @@ def _cells(
             yield name, column, over_grpc(channel, name, request, sender)
 
 
+def _client(target: Target, user: Credentials | None) -> Client:
+    return Client(target.remoting, "c1", credentials=user, tls=target.context)
+
+
 async def table(target: Target, users: Users, signer: Credentials) -> Rows:
     """Return the outcomes of all rows through one proxy, by row and column. signer: signs with the old date."""
     async with AsyncExitStack() as stack:
-        context = target.context
-        clients = {
-            column: await stack.enter_async_context(Client(target.remoting, "c1", credentials=user, tls=context))
-            for column, user in users.items()
-        }
+        clients = {column: await stack.enter_async_context(_client(target, user)) for column, user in users.items()}
         channel = await stack.enter_async_context(target.channel())
-        cells = list(_cells(clients, channel, users, signer))
+        cells = list(_cells(target, clients, channel, users, signer))
         # Gantry answers failed authentications late: all at once.
         outcomes = await asyncio.gather(*(cell for _, _, cell in cells))
     rows: Rows = {}
