@@ -41,12 +41,13 @@ def clocks(tables: Tables) -> list[Finding]:
 
 
 def _odd(part: pd.DataFrame) -> "pd.Series[bool]":
-    """Return which rows have a delay outside the range of the other clients of the topic."""
+    """Return which rows have a delay outside the range of the other hosts of the topic."""
     milliseconds = np.expm1((part["size"] + 0.5) / DELAY_STEPS)
     result = pd.Series(False, index=part.index)
+    # A client that was restarted has another id: the messages of its other ids are no measure.
     hosts = part["client"].map(host) + SEPARATOR + part["network"].fillna("")
-    for client, own in part.groupby("client"):
-        others = part["client"] != client
+    for name, own in part.groupby(hosts):
+        others = hosts != name
         reference = milliseconds[others] if others.any() else milliseconds
         weights = part.loc[reference.index, "n"]
         low, high = _quantile(reference, weights, 0.1), _quantile(reference, weights, 0.9)
@@ -54,9 +55,7 @@ def _odd(part: pd.DataFrame) -> "pd.Series[bool]":
         factor = min(_FACTOR, _BEYOND_RANGE * high / max(low, 1.0))
         above = (values > factor * high) & (values - high > _LEAST_MS)
         below = (values < low / factor) & (low - values > _LEAST_MS)
-        # A client that was restarted has another id; its host knows the usual delays.
-        same = part[hosts.isin(hosts[own.index])]
-        result[own.index] = above | below | _shifted(same, milliseconds[same.index], low, high)[own.index]
+        result[own.index] = above | below | _shifted(own, values, low, high)
     return result
 
 
