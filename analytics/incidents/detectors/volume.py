@@ -11,7 +11,7 @@ from analytics.incidents.onsets import volume_bend
 from analytics.incidents.seasonal import POINT, Season, season, weekend_offset
 from analytics.incidents.statistics import Array, Interval, dispersion, gains, intervals, likelihood, smoothed
 from analytics.incidents.tables import STEP, Tables
-from analytics.incidents.weekends import is_only_weekend
+from analytics.incidents.weekends import closed_weekend
 from analytics.transforms.operations import SEND
 from remoting.names import DLQ_PREFIX, RETRY_PREFIX
 
@@ -128,8 +128,15 @@ def _judged(tables: Tables, attribute: str, names: list[str], counts: Array, row
         less = _shrinkings(tables, about, series, local.expected[place], seasons.low[place], sampled)
         # A drop below the lowest usual count has the more exact beginning.
         less = [each for each in less if not any(_overlaps(each, drop) for drop in drops)]
-        found += [*drops, *less]
+        closed = closed_weekend(series, tables.first, STEP)
+        found += [each for each in (*drops, *less) if closed is None or not _is_within(tables, each, closed)]
     return found
+
+
+def _is_within(tables: Tables, drop: Finding, span: tuple[int, int]) -> bool:
+    """Return whether a drop lies within a span of periods; it may be a point longer at both ends."""
+    start, end = ((tables.first + place) * STEP for place in span)
+    return start - POINT <= drop.start and drop.end <= end + POINT
 
 
 def _overlaps(one: Finding, other: Finding) -> bool:
@@ -279,7 +286,7 @@ def _drops(tables: Tables, about: dict[str, str], counts: Array, low: Array, sam
             silent = counts[span.start + 1 : end].sum() <= _NOTHING * usual
             kind = Kind.SILENCE if still and silent else Kind.TRAFFIC_DROP
             score = likelihood(seen * sampled, usual * sampled)
-            if score >= _SURE and not is_only_weekend(counts, tables.first, STEP, span):
+            if score >= _SURE:
                 found.append(_finding(tables, kind, about, start, end, seen, usual, score, usual - seen))
     return found
 
