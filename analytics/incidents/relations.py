@@ -135,8 +135,8 @@ def _is_herd(silence: Finding, other: Finding) -> bool:
 
 
 def _is_cut_off(silence: Finding, storm: Finding) -> bool:
-    """Return whether connections end because their range is cut off: they do so at the beginning only."""
-    same = silence.about.get("network") == storm.about.get("network") is not None
+    """Return whether connections end because their range or replica is cut off: they do so at the beginning only."""
+    same = bool(silence.about) and silence.about.items() <= storm.about.items()
     return storm.kind == Kind.CONNECTION_STORM and same and abs(silence.start - storm.start) <= SLACK
 
 

@@ -100,10 +100,20 @@ def test_the_herd_after_a_silence_of_the_service_is_its_consequence(begin: float
     assert len(incidents([_finding("service_silence", 1, 1.2), *herd], 1e6)) == count
 
 
-@pytest.mark.parametrize(("network", "kinds"), [("10.1.2.0/24", 1), ("10.1.3.0/24", 2)])
-def test_connections_that_end_when_their_range_is_cut_off_are_part_of_it(network: str, kinds: int) -> None:
-    storm = replace(_finding("connection_storm", 1, 1.1, network=network), facts={"scope": "network", "cause": "lost"})
-    assert len(incidents([_finding("network_silence", 1, 4, network="10.1.2.0/24"), storm], 1e6)) == kinds
+@pytest.mark.parametrize(
+    ("name", "value", "cut_off", "count"),
+    [
+        ("network", "10.1.2.0/24", "10.1.2.0/24", 1),
+        ("network", "10.1.3.0/24", "10.1.2.0/24", 2),
+        ("replica", "edge-1", "edge-1", 1),
+        ("replica", "edge-0", "edge-1", 2),
+    ],
+)
+def test_connections_that_end_when_their_range_or_replica_is_cut_off_are_part_of_it(
+    name: str, value: str, cut_off: str, count: int
+) -> None:
+    storm = replace(_finding("connection_storm", 1, 1.1, **{name: value}), facts={"scope": name, "cause": "lost"})
+    assert len(incidents([_finding(f"{name}_silence", 1, 4, **{name: cut_off}), storm], 1e6)) == count
 
 
 @pytest.mark.parametrize(("client", "count"), [("10.1.2.3@9#2", 1), ("10.1.2.4@9#2", 2)])
