@@ -82,6 +82,8 @@ def _other_onset(one: Finding, other: Finding) -> bool | None:
     """Separate findings about a topic and its groups that began at other times, except a group that falls behind in a
     surge: a topic has several groups, whose troubles have other causes.
     """
+    if not any(name == "group" for name, _ in one.scope | other.scope):
+        return None
     first, second = sorted((one, other), key=lambda finding: finding.start)
     same_group = any(name == "group" for name, _ in one.scope & other.scope)
     behind = KINDS[first.kind].gain and KINDS[second.kind].leaves_backlog

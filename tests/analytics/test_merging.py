@@ -87,6 +87,13 @@ def test_a_topic_explains_its_groups_troubles_of_the_same_onset(kind: str, begin
     assert [each.kind for each in found] == kinds
 
 
+@pytest.mark.parametrize(("name", "count"), [("client", 1), ("group", 2)])
+def test_a_topics_client_may_have_trouble_before_or_after_the_topic(name: str, count: int) -> None:
+    """A group's trouble of another onset has another cause."""
+    narrow = _finding("duplicate_sends", 3, 8, **{name: "acme%one", "topic": "acme%a"})
+    assert len(incidents([_finding("large_messages", 1, 8, topic="acme%a"), narrow], 1e6)) == count
+
+
 def test_a_limit_that_rejects_all_is_one_incident() -> None:
     parts = [_finding("throttling", 1, 1.2, tenant="acme"), _finding("throttling", 1, 1.1, group="dunlin%g")]
     (incident,) = incidents([*parts, _finding("throttling", 1, 1.2)], 1e6)
