@@ -42,7 +42,7 @@ def _leaders(keys: pd.DataFrame, first: int, periods: int) -> Array:
     series of keys, each of which is new.
     """
     seen = keys["mkey"].value_counts()
-    others = keys[~keys["mkey"].isin(seen[seen >= _ALWAYS * periods].index)]
+    others = keys[~keys["mkey"].isin(seen.index[seen.to_numpy() >= _ALWAYS * periods])]
     top = others.groupby("t")["n"].max()
     return np.bincount(top.index - first, top, periods)
 
