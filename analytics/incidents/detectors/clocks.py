@@ -5,10 +5,11 @@ import pandas as pd
 
 from analytics.incidents.clusters import clusters, finding
 from analytics.incidents.exposure import Exposure
-from analytics.incidents.finding import Finding, host
+from analytics.incidents.finding import Finding
 from analytics.incidents.kinds import Kind
+from analytics.incidents.names import host
 from analytics.incidents.spans import Limits
-from analytics.incidents.tables import DELAY_STEPS, SEPARATOR, STEP, Tables
+from analytics.incidents.tables import DELAY_STEPS, STEP, Tables
 
 _LIMITS = Limits(factor=4.0, events=5, share=0.3, ratio=4.0, likelihood=15.0, floor=0.01)
 # A delay is odd if it differs by this factor from the range of a topic's other clients, or by a little more than that
@@ -45,7 +46,7 @@ def _odd(part: pd.DataFrame) -> "pd.Series[bool]":
     milliseconds = np.expm1((part["size"] + 0.5) / DELAY_STEPS)
     result = pd.Series(False, index=part.index)
     # A client that was restarted has another id: the messages of its other ids are no measure.
-    hosts = part["client"].map(host) + SEPARATOR + part["network"].fillna("")
+    hosts = pd.Series(map(host, part["client"], part["network"].fillna("")), part.index)
     for name, own in part.groupby(hosts):
         others = hosts != name
         reference = milliseconds[others] if others.any() else milliseconds
