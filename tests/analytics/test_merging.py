@@ -1,4 +1,4 @@
-"""Findings that follow from a refusal or from a silence."""
+"""Which findings are one incident: consequences of a silence, a refusal or a surge, and parts of one cause."""
 
 from dataclasses import replace
 
@@ -127,10 +127,3 @@ def test_connections_that_end_when_their_range_or_replica_is_cut_off_are_part_of
 def test_a_wrong_clock_remains_one_incident_when_its_client_is_deployed(client: str, count: int) -> None:
     before = _finding("client_clock", 1, 4, client="10.1.2.3@7#1", network="10.1.2.0/24")
     assert len(incidents([before, _finding("client_clock", 4, 8, client=client, network="10.1.2.0/24")], 1e6)) == count
-
-
-@pytest.mark.parametrize(("facts", "trouble"), [({"symptom": "slow"}, "were slow"), ({}, "failed")])
-def test_a_fault_of_a_replica_says_what_is_wrong(facts: dict[str, str], trouble: str) -> None:
-    fault = _finding("replica_fault", 1, 4, replica="edge-1")
-    (incident,) = incidents([replace(fault, facts={**fault.facts, **facts})], 1e6)
-    assert f"at replica edge-1 {trouble} (" in incident.happened
