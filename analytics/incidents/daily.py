@@ -2,7 +2,6 @@
 that works by day rests at night.
 """
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -31,32 +30,26 @@ class Course:
 
     def is_busy(self, start: int, end: int) -> bool:
         """Return whether a large share in a span is that of the time of the day, and smaller at other times."""
-        own, usual = self._share(start, end), max(self._usual(start, end, np.max), default=np.nan)
+        own, usual = self._share(start, end), self._usual(start, end, max)
         return own <= _EXPLAINED * usual and self._of_hours(0.25) <= _QUIET * own
 
     def rests(self, start: int, end: int) -> bool:
         """Return whether a small share in a span is that of the time of the day, and larger at other times."""
-        own, usual = self._share(start, end), min(self._usual(start, end, np.min), default=np.nan)
+        own, usual = self._share(start, end), self._usual(start, end, min)
         return usual <= own + _RESTS and self._of_hours(0.75) >= _WORKS
 
     def _share(self, start: int, end: int) -> float:
         return float(self.part[start:end].sum() / max(self.whole[start:end].sum(), 1e-9))
 
-    def _usual(self, start: int, end: int, best: Callable[[list[float]], float]) -> list[float]:
-        """Return the shares that the other days' same time makes likely, an hour before and after it too; without those
-        that are unknown for most of the span. best: the likelier of the shares that the clock of one day allows.
+    def _usual(self, start: int, end: int, best: Callable[[list[float]], float]) -> float:
+        """Return the share that the other days' same time makes likely, an hour before and after it too; NaN if no day
+        is known for most of the span. best: the likelier of the shares that the clock of one day allows.
         """
-        others = self._others(start, end)
-        found = []
-        for clock in others:
-            with warnings.catch_warnings():
-                # Some times have no requests on any other day.
-                warnings.simplefilter("ignore", RuntimeWarning)
-                found += self._mean(np.nanmedian(clock, axis=0), start, end)
-        # Where clocks change between the other days, no shift is that of most of them.
-        clocks = [[share for clock in day for share in self._mean(clock, start, end)] for day in others.swapaxes(0, 1)]
-        own = [best(shares) for shares in clocks if shares]
-        return [*found, float(np.median(own))] if own else found
+        # For each day: where clocks change between the other days, no shift is that of most of them.
+        clocks = [[self._mean(clock, start, end) for clock in day] for day in self._others(start, end).swapaxes(0, 1)]
+        known = [[share for share in shares if np.isfinite(share)] for shares in clocks]
+        own = [best(shares) for shares in known if shares]
+        return float(np.median(own)) if own else np.nan
 
     def _others(self, start: int, end: int) -> Array:
         """Return the shares of a span's periods on other days: by clock, an hour before, at and after the time; by day;
@@ -72,12 +65,12 @@ class Course:
         places = np.arange(start, end)
         return np.stack([[_at(shares, places + clock + shift) for shift in days] for clock in (-hour, 0, hour)])
 
-    def _mean(self, usual: Array, start: int, end: int) -> list[float]:
-        """Return the mean of usual shares over the requests of a span; nothing if most are unknown."""
+    def _mean(self, usual: Array, start: int, end: int) -> float:
+        """Return the mean of usual shares over the requests of a span; NaN if most are unknown."""
         weights = self.whole[start:end] * np.isfinite(usual)
         if not weights.any() or weights.sum() < _KNOWN * self.whole[start:end].sum():
-            return []
-        return [float((np.nan_to_num(usual) * weights).sum() / weights.sum())]
+            return np.nan
+        return float((np.nan_to_num(usual) * weights).sum() / weights.sum())
 
     def _of_hours(self, quantile: float) -> float:
         """Return a quantile of the hours' shares; NaN if no hour has enough requests."""

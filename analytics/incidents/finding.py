@@ -38,8 +38,3 @@ class Finding:
     def is_wide(self) -> bool:
         """Whether a broker, a replica, a network or the service as a whole is concerned."""
         return {name for name, _ in self.scope} <= {"broker", "replica", "network"}
-
-
-def host(client: str) -> str:
-    """Return the host of a client id: official clients put it before an @, and restart with another id."""
-    return client.partition("@")[0]

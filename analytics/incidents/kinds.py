@@ -51,7 +51,9 @@ class Kind(StrEnum):
 
 
 class Family(StrEnum):
-    """Detectors whose findings have different causes, unless they have the same subject."""
+    """Detectors of which two findings have different causes, unless they have one kind and one subject, or an earlier
+    rule of `relations.py` relates them.
+    """
 
     FAILURES = "failures"
     SLOWNESS = "slowness"
@@ -67,10 +69,11 @@ class KindSpec:
         happened: the sentence, with {subject}, {observed}, {expected}, {affected}, {trouble} ("failed" or "were slow")
             and the facts of the finding.
         advice: the sentence that says what to do.
-        family: the detector, if its findings have different causes.
+        family: the detector, if two of its findings usually have different causes.
         own_cause: whether no fault of a broker, a replica or a network causes it.
         silence: whether all requests of the service, an address range, a replica or a broker stay away.
-        follows_silence: whether a silence causes it if both begin and end together.
+        follows_silence: whether requests that stay away cause it: in a silence, if both begin and end together, and
+            when requests of its subject are refused, from the same time on.
         herd: whether clients that come back after a silence of the whole service cause it.
         refusal: whether requests are refused because of a name or a permission; then they stop, or are sent again.
         leaves_backlog: whether a group has messages to catch up with afterwards.

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 
-from analytics.incidents.finding import Finding, host
+from analytics.incidents.finding import Finding
 from analytics.incidents.kinds import KINDS, Kind
+from analytics.incidents.names import host, tenant
 
 # Seconds that related findings may be apart.
 SLACK = 1200.0
@@ -54,8 +55,8 @@ def _apart(one: Finding, other: Finding) -> bool | None:
 def _same_clock(one: Finding, other: Finding) -> bool | None:
     """Relate wrong clocks of one host: a deployment gives its client another id."""
     if one.kind == other.kind == Kind.CLIENT_CLOCK and "client" in one.about and "client" in other.about:
-        same = one.about.get("network") == other.about.get("network")
-        return same and host(one.about["client"]) == host(other.about["client"])
+        first, second = (host(each.about["client"], each.about.get("network", "")) for each in (one, other))
+        return first == second
     return None
 
 
@@ -82,6 +83,8 @@ def _other_onset(one: Finding, other: Finding) -> bool | None:
     """Separate findings about a topic and its groups that began at other times, except a group that falls behind in a
     surge: a topic has several groups, whose troubles have other causes.
     """
+    if not any(name == "group" for name, _ in one.scope | other.scope):
+        return None
     first, second = sorted((one, other), key=lambda finding: finding.start)
     same_group = any(name == "group" for name, _ in one.scope & other.scope)
     behind = KINDS[first.kind].gain and KINDS[second.kind].leaves_backlog
@@ -135,8 +138,8 @@ def _is_herd(silence: Finding, other: Finding) -> bool:
 
 
 def _is_cut_off(silence: Finding, storm: Finding) -> bool:
-    """Return whether connections end because their range is cut off: they do so at the beginning only."""
-    same = silence.about.get("network") == storm.about.get("network") is not None
+    """Return whether connections end because their range or replica is cut off: they do so at the beginning only."""
+    same = bool(silence.about) and silence.about.items() <= storm.about.items()
     return storm.kind == Kind.CONNECTION_STORM and same and abs(silence.start - storm.start) <= SLACK
 
 
@@ -154,7 +157,7 @@ def _is_refused(refusal: Finding, stop: Finding) -> bool:
     if not KINDS[refusal.kind].refusal or not KINDS[stop.kind].follows_silence:
         return False
     owner = stop.about.get("group") or stop.about.get("topic") or ""
-    subject = {"tenant": owner.partition("%")[0] if "%" in owner else "default", **stop.about}
+    subject = {"tenant": tenant(owner), **stop.about}
     wide = [name for name in ("client", "group", "topic", "tenant") if name in refusal.about][:1]
     shared = any(refusal.about.get(name) == subject.get(name) for name in (*wide, "group") if name in refusal.about)
     together = abs(refusal.start - stop.start) <= SLACK and (stop.open or stop.end <= refusal.end + SLACK)
@@ -179,10 +182,7 @@ def _is_behind(surge: Finding, stop: Finding) -> bool:
 def _is_of_tenant(narrow: Finding, wide: Finding) -> bool:
     """Return whether a finding about a tenant concerns the topic of another one."""
     topic = narrow.about.get("topic")
-    if topic is None:
-        return False
-    owner, separator, _ = topic.partition("%")
-    return wide.scope == frozenset({("tenant", owner if separator else "default")})
+    return topic is not None and wide.scope == frozenset({("tenant", tenant(topic))})
 
 
 def _is_part_of_all(whole: Finding, part: Finding) -> bool:

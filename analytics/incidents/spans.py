@@ -12,7 +12,7 @@ class Limits:
     """When a cluster counts. factor: of the rate for which the CUSUM is made; events, share, ratio, likelihood: least
     number of bad events, least excess as a share of the requests, least ratio to the usual, least likelihood ratio.
     floor: lowest usual share. sharpness: the final CUSUM's factor is the found ratio divided by this; low for changes
-    that are there at once.
+    that are there at once. most: highest number of clusters of one scan.
     """
 
     factor: float = 2.0

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from analytics.incidents.statistics import Array, Interval
+from analytics.incidents.statistics import Array
 
 _DAY = 86400
 _WEEK = 7 * _DAY
@@ -13,24 +13,21 @@ _WEEK = 7 * _DAY
 _LONGEST, _COVERED = 2.75 * _DAY, 0.75 * 2 * _DAY
 
 
-def is_only_weekend(counts: Array, first: int, step: int, span: Interval) -> bool:
-    """Return whether a span without messages is part of the only weekend of the records: another one is the better
-    measure.
+def closed_weekend(counts: Array, first: int, step: int) -> tuple[int, int] | None:
+    """Return start and end of the silence that covers the only weekend of the records, if there is one: another weekend
+    is the better measure. It contains the last period with messages before and the first one after.
 
     counts: series by period of `step` seconds, the first of which is number `first` since 1970.
     """
-    # The first and the last period may have messages of the time before and after.
-    if counts[span.start + 1 : span.end - 1].any():
-        return False
+    # A silence that goes on is none: nobody knows whether it ends with the weekend.
     busy = np.flatnonzero(counts)
-    before, after = busy[busy <= span.start], busy[busy >= span.end - 1]
-    # Nobody knows whether a silence that goes on ends with the weekend.
-    if not before.size or not after.size:
-        return False
-    start, end = int(before[-1]), int(after[0]) + 1
-    if (end - start) * step > _LONGEST or _has_other(counts.size, step, (start + end) // 2):
-        return False
-    return _of_weekend((first + start) * step, (first + end) * step) >= _COVERED
+    for place in np.flatnonzero(np.diff(busy) > 1):
+        start, end = int(busy[place]), int(busy[place + 1]) + 1
+        if (end - start) * step > _LONGEST or _has_other(counts.size, step, (start + end) // 2):
+            continue
+        if _of_weekend((first + start) * step, (first + end) * step) >= _COVERED:
+            return start, end
+    return None
 
 
 def _has_other(periods: int, step: int, middle: int) -> bool:

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from analytics import records
-from analytics.record_errors import NoRecords
+from analytics.record_errors import NoRecords, no_requests
 from analytics.report.sections import period
 from analytics.session import session
 from analytics.transforms.periods import zone_name
@@ -71,7 +71,7 @@ def opened(since: datetime | None = None, until: datetime | None = None) -> Open
     kept = requests.persist(StorageLevel.MEMORY_AND_DISK)
     (span,) = kept.agg(f.min("time").alias("start"), f.max("time").alias("end")).toArrow().to_pylist()
     if span["start"] is None:
-        raise NoRecords(f"there are no records of requests in {root} for this time")
+        raise no_requests(root, since, until)
     cells = rollup(kept, CELL, "5 minutes").persist(StorageLevel.MEMORY_AND_DISK)
     start, end = (span[name].astimezone(UTC) for name in ("start", "end"))
     return Opened(spark, kept, connections, members, cells, start, end, zone_name(os.environ.get("GANTRY_ZONE", "UTC")))

@@ -183,7 +183,7 @@ class User:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """A group of users, who have its role and policies."""
+    """A group of users, each with its role and policies."""
 
     name: str
     role: Role = Role.NORMAL
@@ -230,7 +230,7 @@ class Directory:
     next_expiry: float = math.inf
 
     def at(self, now: float) -> "Directory":
-        """Return the directory at a time, in seconds since 1970: users who have expired are disabled."""
+        """Return the directory at a time, in seconds since 1970: expired users are disabled."""
         users = {
             name: replace(user, enabled=False) if user.expires <= now else user for name, user in self.users.items()
         }

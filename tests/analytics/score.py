@@ -1,8 +1,7 @@
 """Recall and precision of the detectors by incident, by seed: `python -m tests.analytics.score --seeds 11-20`.
 
-Seeds 1 to 5, 13, 14, 21 to 36 and 61 to 68 were used to choose thresholds, 41 to 50, 69 to 90, 313 to 316, 319 and 320
-to find errors of a kind, 327 and 334 one of them; 91 to 100, 201 to 212, 301 to 312 and 317 to 339 were scored once or
-twice. A baseline of z-scores is judged beside it.
+docs/analytics.md says which seeds were used to choose thresholds and to find errors. A baseline of z-scores is judged
+beside it.
 """
 
 import argparse

@@ -104,3 +104,14 @@ def test_a_replica_that_slows_down_for_hours_is_a_growth(tmp_path: Path) -> None
     (incident,) = _incidents(tmp_path, change)
     assert (incident.kind, incident.about["replica"]) == ("latency_growth", "edge-1")
     assert abs(incident.start - kit.at(400).timestamp()) <= 3600
+
+
+@pytest.mark.parametrize(("name", "value"), [("broker", "broker-1"), ("topic", "shop%topic-2")])
+def test_a_server_that_is_busy_more_and_more_is_a_growth(tmp_path: Path, name: str, value: str) -> None:
+    def change(row: kit.Row, minute: int, number: int) -> None:
+        often = 400 <= minute < 1000 and 37 * (12 * minute + number) % 600 < minute - 400
+        if row[name] == value and row["protocol"] == "remoting" and often:
+            _fail(row, ResponseCode.SYSTEM_BUSY, 42900)
+
+    (incident,) = _incidents(tmp_path, change)
+    assert (incident.kind, incident.about[name]) == ("error_growth", value)

@@ -334,6 +334,12 @@ def test_advice_for_a_single_client_is_about_the_client() -> None:
     assert "broker" in sentences(_finding("latency_spike", 1, 2, broker="b")).advice
 
 
+@pytest.mark.parametrize(("facts", "trouble"), [({"symptom": "slow"}, "were slow"), ({}, "failed")])
+def test_a_fault_of_a_replica_says_what_is_wrong(facts: dict[str, str], trouble: str) -> None:
+    fault = _finding("replica_fault", 1, 4, replica="edge-1")
+    assert f"at replica edge-1 {trouble} (" in sentences(replace(fault, facts={**fault.facts, **facts})).happened
+
+
 @pytest.mark.parametrize(("taken_over", "found"), [(False, 1), (True, 0)])
 def test_consumer_that_took_a_little_is_found_when_it_hangs(taken_over: bool, found: int) -> None:
     """One of four consumers takes nothing for 17 of 432 periods; the others may take its share."""

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from analytics.incidents.detectors.keys import keys
 from analytics.incidents.finding import Finding
@@ -29,8 +30,9 @@ def _key(usual: float, hot: float, begin: int, end: int) -> Array:
     return counts
 
 
-def test_a_key_beside_one_that_always_has_most_messages_is_found() -> None:
-    (hot,) = _found({1: _key(60, 60, 0, 1), 2: _key(20, 20, 0, 1), 7: _key(0, 80, 40, 44)})
+@pytest.mark.parametrize("usual", [(60, 20), (60, 55)])
+def test_a_key_beside_ones_that_always_have_most_messages_is_found(usual: tuple[float, float]) -> None:
+    (hot,) = _found({1: _key(usual[0], 0, 0, 0), 2: _key(usual[1], 0, 0, 0), 7: _key(0, 80, 40, 44)})
     assert (hot.about["key"], hot.start) == (f"{7:016x}", (_FIRST + 40) * KEY_STEPS * STEP)
 
 

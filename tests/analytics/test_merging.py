@@ -1,4 +1,4 @@
-"""Findings that follow from a refusal or from a silence."""
+"""Which findings are one incident: consequences of a silence, a refusal or a surge, and parts of one cause."""
 
 from dataclasses import replace
 
@@ -87,6 +87,13 @@ def test_a_topic_explains_its_groups_troubles_of_the_same_onset(kind: str, begin
     assert [each.kind for each in found] == kinds
 
 
+@pytest.mark.parametrize(("name", "count"), [("client", 1), ("group", 2)])
+def test_a_topics_client_may_have_trouble_before_or_after_the_topic(name: str, count: int) -> None:
+    """A group's trouble of another onset has another cause."""
+    narrow = _finding("duplicate_sends", 3, 8, **{name: "acme%one", "topic": "acme%a"})
+    assert len(incidents([_finding("large_messages", 1, 8, topic="acme%a"), narrow], 1e6)) == count
+
+
 def test_a_limit_that_rejects_all_is_one_incident() -> None:
     parts = [_finding("throttling", 1, 1.2, tenant="acme"), _finding("throttling", 1, 1.1, group="dunlin%g")]
     (incident,) = incidents([*parts, _finding("throttling", 1, 1.2)], 1e6)
@@ -100,20 +107,23 @@ def test_the_herd_after_a_silence_of_the_service_is_its_consequence(begin: float
     assert len(incidents([_finding("service_silence", 1, 1.2), *herd], 1e6)) == count
 
 
-@pytest.mark.parametrize(("network", "kinds"), [("10.1.2.0/24", 1), ("10.1.3.0/24", 2)])
-def test_connections_that_end_when_their_range_is_cut_off_are_part_of_it(network: str, kinds: int) -> None:
-    storm = replace(_finding("connection_storm", 1, 1.1, network=network), facts={"scope": "network", "cause": "lost"})
-    assert len(incidents([_finding("network_silence", 1, 4, network="10.1.2.0/24"), storm], 1e6)) == kinds
+@pytest.mark.parametrize(
+    ("name", "value", "cut_off", "count"),
+    [
+        ("network", "10.1.2.0/24", "10.1.2.0/24", 1),
+        ("network", "10.1.3.0/24", "10.1.2.0/24", 2),
+        ("replica", "edge-1", "edge-1", 1),
+        ("replica", "edge-0", "edge-1", 2),
+    ],
+)
+def test_connections_that_end_when_their_range_or_replica_is_cut_off_are_part_of_it(
+    name: str, value: str, cut_off: str, count: int
+) -> None:
+    storm = replace(_finding("connection_storm", 1, 1.1, **{name: value}), facts={"scope": name, "cause": "lost"})
+    assert len(incidents([_finding(f"{name}_silence", 1, 4, **{name: cut_off}), storm], 1e6)) == count
 
 
 @pytest.mark.parametrize(("client", "count"), [("10.1.2.3@9#2", 1), ("10.1.2.4@9#2", 2)])
 def test_a_wrong_clock_remains_one_incident_when_its_client_is_deployed(client: str, count: int) -> None:
     before = _finding("client_clock", 1, 4, client="10.1.2.3@7#1", network="10.1.2.0/24")
     assert len(incidents([before, _finding("client_clock", 4, 8, client=client, network="10.1.2.0/24")], 1e6)) == count
-
-
-@pytest.mark.parametrize(("facts", "trouble"), [({"symptom": "slow"}, "were slow"), ({}, "failed")])
-def test_a_fault_of_a_replica_says_what_is_wrong(facts: dict[str, str], trouble: str) -> None:
-    fault = _finding("replica_fault", 1, 4, replica="edge-1")
-    (incident,) = incidents([replace(fault, facts={**fault.facts, **facts})], 1e6)
-    assert f"at replica edge-1 {trouble} (" in incident.happened

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.paths import ROOT
-from tests.style.prose import Text, counts, exceeded, room, texts
+from tests.style.prose import ALWAYS, Text, counts, exceeded, room, texts
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from tests.style.prose import Text, counts, exceeded, room, texts
         ("Nobody reads this.", ("vague",)),
         ("Of closed clients.", ("leading",)),
         ("of the rest of a comment", ()),
-        ("Disable the users who have expired.", ()),
+        ("Disable the users who have expired.", ("clauses",)),
     ],
 )
 def test_text_kinds(text: str, kinds: tuple[str, ...]) -> None:
@@ -34,6 +34,13 @@ def test_exceeded_names_kinds_above_their_limit() -> None:
     plain, clause = Text(Path("module.py"), 1, "Name."), Text(Path("module.py"), 1, "Close what is open.")
     assert exceeded(counts([plain] * 97 + [clause] * 3)) == []
     assert exceeded(counts([plain] * 96 + [clause] * 4)) == ["clauses"]
+
+
+def test_a_small_room_may_have_two_of_a_kind() -> None:
+    plain, clause = Text(Path("module.py"), 1, "Name."), Text(Path("module.py"), 1, "Close what is open.")
+    assert exceeded(counts([plain] * 8 + [clause] * 2), ALWAYS) == []
+    assert exceeded(counts([plain] * 7 + [clause] * 3), ALWAYS) == ["clauses"]
+    assert exceeded(counts([plain] * 8 + [clause] * 2)) == ["clauses"]
 
 
 def test_room_is_a_folder_of_two_levels_at_most() -> None:

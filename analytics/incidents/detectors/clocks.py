@@ -5,10 +5,11 @@ import pandas as pd
 
 from analytics.incidents.clusters import clusters, finding
 from analytics.incidents.exposure import Exposure
-from analytics.incidents.finding import Finding, host
+from analytics.incidents.finding import Finding
 from analytics.incidents.kinds import Kind
+from analytics.incidents.names import host
 from analytics.incidents.spans import Limits
-from analytics.incidents.tables import DELAY_STEPS, SEPARATOR, STEP, Tables
+from analytics.incidents.tables import DELAY_STEPS, STEP, Tables
 
 _LIMITS = Limits(factor=4.0, events=5, share=0.3, ratio=4.0, likelihood=15.0, floor=0.01)
 # A delay is odd if it differs by this factor from the range of a topic's other clients, or by a little more than that
@@ -41,12 +42,13 @@ def clocks(tables: Tables) -> list[Finding]:
 
 
 def _odd(part: pd.DataFrame) -> "pd.Series[bool]":
-    """Return which rows have a delay outside the range of the other clients of the topic."""
+    """Return which rows have a delay outside the range of the other hosts of the topic."""
     milliseconds = np.expm1((part["size"] + 0.5) / DELAY_STEPS)
     result = pd.Series(False, index=part.index)
-    hosts = part["client"].map(host) + SEPARATOR + part["network"].fillna("")
-    for client, own in part.groupby("client"):
-        others = part["client"] != client
+    # A client that was restarted has another id: the messages of its other ids are no measure.
+    hosts = pd.Series(map(host, part["client"], part["network"].fillna("")), part.index)
+    for name, own in part.groupby(hosts):
+        others = hosts != name
         reference = milliseconds[others] if others.any() else milliseconds
         weights = part.loc[reference.index, "n"]
         low, high = _quantile(reference, weights, 0.1), _quantile(reference, weights, 0.9)
@@ -54,9 +56,7 @@ def _odd(part: pd.DataFrame) -> "pd.Series[bool]":
         factor = min(_FACTOR, _BEYOND_RANGE * high / max(low, 1.0))
         above = (values > factor * high) & (values - high > _LEAST_MS)
         below = (values < low / factor) & (low - values > _LEAST_MS)
-        # A client that was restarted has another id; its host knows the usual delays.
-        same = part[hosts.isin(hosts[own.index])]
-        result[own.index] = above | below | _shifted(same, milliseconds[same.index], low, high)[own.index]
+        result[own.index] = above | below | _shifted(own, values, low, high)
     return result
 
 

@@ -30,7 +30,7 @@ _KINDS: tuple[tuple[frozenset[int], Kind], ...] = (
     (frozenset({2, 209, 215, 42900}), Kind.THROTTLING),
 )
 _SYSTEM_BUSY = 2
-# Kinds by the scope, if the response says nothing.
+# Kinds by the scope, if the response says nothing and there is no growth.
 _SCOPES: Mapping[str, Kind] = {"broker": Kind.BROKER_FAULT, "replica": Kind.REPLICA_FAULT}
 _NAMED = frozenset(code for codes, _ in _KINDS for code in codes)
 
@@ -68,5 +68,5 @@ def _finding(tables: Tables, cluster: Cluster, kind: Kind | None, new: Mapping[s
     if kind == Kind.THROTTLING and scope == "broker":
         # A broker that refuses the requests of all its topics is overloaded.
         kind = Kind.BROKER_FAULT
-    kind = kind or _SCOPES.get(scope, Kind.ERROR_GROWTH if growth else Kind.ERROR_BURST)
+    kind = kind or (Kind.ERROR_GROWTH if growth else _SCOPES.get(scope, Kind.ERROR_BURST))
     return finding(tables, cluster, kind, start, facts)

@@ -38,16 +38,16 @@ def keys(tables: Tables) -> list[Finding]:
 
 
 def _leaders(keys: pd.DataFrame, first: int, periods: int) -> Array:
-    """Return the count of the top key of every period, without a key that leads in most of them: it is none of a
+    """Return the count of the top key of every period, without the keys that many periods have: they are none of a
     series of keys, each of which is new.
     """
-    leaders = keys.loc[keys.groupby("t")["n"].idxmax(), "mkey"].value_counts(normalize=True)
-    others = keys[~keys["mkey"].isin(leaders[leaders >= _ALWAYS].index)]
+    seen = keys["mkey"].value_counts()
+    others = keys[~keys["mkey"].isin(seen.index[seen.to_numpy() >= _ALWAYS * periods])]
     top = others.groupby("t")["n"].max()
     return np.bincount(top.index - first, top, periods)
 
 
-# Least share of the periods in which a key leads that usually does.
+# Least share of the periods that have a key that comes always.
 _ALWAYS = 0.5
 
 

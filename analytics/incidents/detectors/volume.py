@@ -7,11 +7,12 @@ from analytics.incidents.baseline import Usual, usual_range
 from analytics.incidents.batches import without_batches
 from analytics.incidents.finding import Finding
 from analytics.incidents.kinds import KINDS, Kind
+from analytics.incidents.names import tenant
 from analytics.incidents.onsets import volume_bend
 from analytics.incidents.seasonal import POINT, Season, season, weekend_offset
 from analytics.incidents.statistics import Array, Interval, dispersion, gains, intervals, likelihood, smoothed
 from analytics.incidents.tables import STEP, Tables
-from analytics.incidents.weekends import is_only_weekend
+from analytics.incidents.weekends import closed_weekend
 from analytics.transforms.operations import SEND
 from remoting.names import DLQ_PREFIX, RETRY_PREFIX
 
@@ -58,8 +59,7 @@ def volume(tables: Tables) -> list[Finding]:
     if sends.empty:
         return []
     topics = _judged(tables, "topic", *_matrix(tables, sends, "topic"))
-    owners = sends["topic"].str.partition("%")
-    sends = sends.assign(tenant=owners[0].where(owners[1] != "", "default"))
+    sends = sends.assign(tenant=sends["topic"].map({topic: tenant(topic) for topic in sends["topic"].unique()}))
     if sends["tenant"].nunique() == 1:
         return topics
     tenants = _judged(tables, "tenant", *_matrix(tables, sends, "tenant"))
@@ -69,21 +69,20 @@ def volume(tables: Tables) -> list[Finding]:
 def _by_cause(topics: list[Finding], tenants: list[Finding]) -> list[Finding]:
     """Return the findings of topics, and those of tenants whose topics gain together, in place of their topics'."""
     found = []
-    for tenant in tenants:
-        own = [each for each in topics if _is_topic_of(each, tenant)]
-        if len(own) < _TOGETHER and any(each.affected >= _MOST_OF_TENANT * tenant.affected for each in own):
+    for whole in tenants:
+        own = [each for each in topics if _is_topic_of(each, whole)]
+        if len(own) < _TOGETHER and any(each.affected >= _MOST_OF_TENANT * whole.affected for each in own):
             continue
-        found.append(tenant)
+        found.append(whole)
         topics = [each for each in topics if each not in own]
     return [*topics, *found]
 
 
-def _is_topic_of(topic: Finding, tenant: Finding) -> bool:
+def _is_topic_of(topic: Finding, whole: Finding) -> bool:
     """Return whether a finding is about a topic of a tenant that gains at the same time."""
-    common = min(topic.end, tenant.end) - max(topic.start, tenant.start)
-    owner, separator, _ = topic.about["topic"].partition("%")
-    same = (owner if separator else "default") == tenant.about["tenant"]
-    return KINDS[topic.kind].gain and same and common >= 0.5 * min(topic.end - topic.start, tenant.end - tenant.start)
+    common = min(topic.end, whole.end) - max(topic.start, whole.start)
+    same = tenant(topic.about["topic"]) == whole.about["tenant"]
+    return KINDS[topic.kind].gain and same and common >= 0.5 * min(topic.end - topic.start, whole.end - whole.start)
 
 
 # Share of a tenant's surplus beyond which one topic is the cause, and the number of topics that gain together, of any
@@ -128,8 +127,15 @@ def _judged(tables: Tables, attribute: str, names: list[str], counts: Array, row
         less = _shrinkings(tables, about, series, local.expected[place], seasons.low[place], sampled)
         # A drop below the lowest usual count has the more exact beginning.
         less = [each for each in less if not any(_overlaps(each, drop) for drop in drops)]
-        found += [*drops, *less]
+        closed = closed_weekend(series, tables.first, STEP)
+        found += [each for each in (*drops, *less) if closed is None or not _is_within(tables, each, closed)]
     return found
+
+
+def _is_within(tables: Tables, drop: Finding, span: tuple[int, int]) -> bool:
+    """Return whether a drop lies within a span of periods; it may be a point longer at both ends."""
+    start, end = ((tables.first + place) * STEP for place in span)
+    return start - POINT <= drop.start and drop.end <= end + POINT
 
 
 def _overlaps(one: Finding, other: Finding) -> bool:
@@ -279,7 +285,7 @@ def _drops(tables: Tables, about: dict[str, str], counts: Array, low: Array, sam
             silent = counts[span.start + 1 : end].sum() <= _NOTHING * usual
             kind = Kind.SILENCE if still and silent else Kind.TRAFFIC_DROP
             score = likelihood(seen * sampled, usual * sampled)
-            if score >= _SURE and not is_only_weekend(counts, tables.first, STEP, span):
+            if score >= _SURE:
                 found.append(_finding(tables, kind, about, start, end, seen, usual, score, usual - seen))
     return found
 

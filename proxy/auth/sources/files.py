@@ -71,7 +71,7 @@ class FileSource:
         return True
 
     def _expire(self) -> bool:
-        """Disable the users who have expired; return whether there are some."""
+        """Disable the expired users; return whether there are some."""
         now = time.time()
         if now < self.directory.next_expiry:
             return False

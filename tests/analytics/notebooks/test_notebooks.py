@@ -3,13 +3,17 @@
 import ast
 import asyncio
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import jupytext
 import pytest
+from pyspark.sql import SparkSession
 
+from analytics.notebooks import data
+from analytics.record_errors import NoRecords
 from tests.analytics.frames import at, connection, failed, member, receive, send
 from tests.analytics.jobs.record_files import write
 
@@ -56,6 +60,14 @@ def test_notebook_equals_its_ipynb_and_defines_nothing(name: str) -> None:
     assert not any(cell.get("outputs") for cell in notebook.cells)
     tree = ast.parse((FOLDER / f"{name}.py").read_text())
     assert not [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Lambda)]
+
+
+def test_a_span_without_requests_has_the_sentence_of_the_jobs(
+    spark: SparkSession, records: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GANTRY_RECORDS", str(records))
+    with pytest.raises(NoRecords, match=r"no records of requests in .* since 2030-01-01"):
+        data.opened(since=datetime(2030, 1, 1, tzinfo=UTC))
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Credentials that are withdrawn from users who remain: what was begun with them ends."""
+"""Withdrawn credentials of users that remain: what was begun with them ends."""
 
 import asyncio
 from dataclasses import replace
