@@ -25,8 +25,8 @@ _MAX_DELAYED = 32
 # Look-ups of a delayed message, and seconds between them: brokers index a message a moment after it was sent.
 _LOOKUPS = 6
 _LOOKUP_INTERVAL = 0.1
-# Seconds between looks at a queue: brokers add a message to it a moment after it was stored.
-_QUEUE_DELAYS = (0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32)
+# Seconds before each look at a queue: brokers add a message to it a moment after it was stored.
+_QUEUE_DELAYS = (0.0, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32)
 _NOT_YET = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
 _MAX_DIGITS = 19
 
@@ -68,22 +68,39 @@ async def view_at(core: Messaging, broker: str, offset: str) -> messages.StoredM
 async def _is_in_queue(core: Messaging, broker: str, message: messages.StoredMessage, offset: str) -> bool:
     """Return whether the queue that a message names has it at this offset of the log.
 
-    False also if the queue has been deleted, since nothing else shows that the message is one. Raises RemotingError.
+    False also if the queue or its first messages have been deleted, since nothing else shows that the message is one.
+    Raises RemotingError if the broker does not show the queue.
     """
     if str(message.commit_log_offset) != offset.strip():
         return False
-    for place in _places(message):
-        for delay in _QUEUE_DELAYS:
+    places, refusal = _places(message), ""
+    for delay in _QUEUE_DELAYS:
+        await asyncio.sleep(delay)
+        awaited = []
+        for place in places:
             reply = await _pull(core, broker, *place)
             if reply.code == ResponseCode.SUCCESS:
                 pulled = messages.decode_messages(reply.body)[:1]
                 if any(first.commit_log_offset == message.commit_log_offset for first in pulled):
                     return True
-                break
-            if reply.code not in _NOT_YET:
-                break
-            await asyncio.sleep(delay)
+            elif reply.code in _NOT_YET:
+                if not _begins_after(reply, place[2]):
+                    awaited.append(place)
+            elif reply.code != ResponseCode.TOPIC_NOT_EXIST:
+                refusal = f"the broker {broker} does not show the message's queue: {reply.remark}"
+        places = awaited
+        if not places:
+            break
+    if refusal:
+        # It may be busy, or the topic may be write-only.
+        raise ServiceUnavailable(refusal)
     return False
+
+
+def _begins_after(reply: RemotingCommand, queue_offset: int) -> bool:
+    """Return whether the reply to a pull says that the queue's first messages, with this one, have been deleted."""
+    first = reply.fields.get("minOffset", "")
+    return first.isascii() and first.isdecimal() and int(first[:_MAX_DIGITS]) > queue_offset
 
 
 def _places(message: messages.StoredMessage) -> list[tuple[str, int, int]]:

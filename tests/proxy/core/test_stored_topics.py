@@ -7,7 +7,7 @@ from proxy.core.stored_topics import NO_MESSAGE, topics_of, view
 from proxy.settings.model import Settings
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, response, success
-from remoting.errors import BodyError, NotPermitted
+from remoting.errors import BodyError, NotPermitted, ServiceUnavailable
 from remoting.messages import StoredMessage, encode_message
 from tests.proxy.fakes import FakeBackend, FakeChannel, stage
 from tests.proxy.messages import request
@@ -74,7 +74,7 @@ async def look(log: Log, offset: str, settings: Settings | None = None) -> Store
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("lag", [0, 2])
+@pytest.mark.parametrize("lag", [0, 2, 7])
 async def test_a_message_is_one_that_a_queue_has_at_its_offset(lag: int) -> None:
     log = Log({("orders", "2", "7"): REAL}, lag)
     assert await look(log, "1000") == REAL
@@ -82,6 +82,46 @@ async def test_a_message_is_one_that_a_queue_has_at_its_offset(lag: int) -> None
     for offset in ("1200", "1400"):
         with pytest.raises(NotPermitted, match=f"no message at the offset {offset}"):
             await look(log, offset)
+
+
+class Refusing(Log):
+    """A broker that answers pulls of a topic otherwise. pulls: their number."""
+
+    def __init__(self, queues: dict[tuple[str, str, str], StoredMessage], answer: RemotingCommand) -> None:
+        super().__init__(queues)
+        self.answer = answer
+        self.pulls = 0
+
+    def __call__(self, broker: str, command: RemotingCommand) -> RemotingCommand:
+        self.pulls += command.code == RequestCode.PULL_MESSAGE
+        if command.fields.get("topic") == "orders":
+            return self.answer.copy()
+        return super().__call__(broker, command)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("code", [ResponseCode.SYSTEM_BUSY, ResponseCode.SYSTEM_ERROR, ResponseCode.NO_PERMISSION])
+async def test_a_broker_that_does_not_show_the_queue_decides_nothing(code: ResponseCode) -> None:
+    with pytest.raises(ServiceUnavailable, match="does not show the message's queue: why"):
+        await look(Refusing({}, response(code, remark="why")), "1000")
+    # The queue of the lite topic does.
+    assert await look(Refusing({(LMQ, "0", "3"): LITE}, response(code, remark="why")), "1400") == LITE
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "answer",
+    [
+        response(ResponseCode.TOPIC_NOT_EXIST),
+        # Offset 7 has been deleted, with the broker's old files.
+        response(ResponseCode.PULL_OFFSET_MOVED, {"minOffset": "8", "maxOffset": "20"}),
+    ],
+)
+async def test_a_message_whose_queue_entry_is_gone_is_not_awaited(answer: RemotingCommand) -> None:
+    log = Refusing({}, answer)
+    with pytest.raises(NotPermitted):
+        await look(log, "1000")
+    assert log.pulls == 1
 
 
 @pytest.mark.anyio
