@@ -238,7 +238,7 @@ class NameRewriting:
         answer = reply.result()
         if answer.code == ResponseCode.NO_PERMISSION and self.names.namespace:
             answer.code = answer.header["code"] = int(ResponseCode.SYSTEM_ERROR)
-            answer.header["remark"] = f"can not find message by the offset, {_as_number(offset)}"
+            answer.header["remark"] = f"can not find message by the offset, {as_number(offset)}"
             answer.fields.clear()
 
     def _rewrite_error(self, error: BaseException) -> None:
@@ -305,7 +305,7 @@ def _check_properties(command: RemotingCommand, text: str) -> None:
             raise NotPermitted(f"messages with the property {name} cannot be sent from a namespace")
 
 
-def _as_number(text: str) -> str:
+def as_number(text: str) -> str:
     """Return a number as brokers write it."""
     try:
         return str(int(text))

@@ -16,11 +16,13 @@ from proxy.core.messaging import Handling, Messaging, Serve, as_future
 from proxy.core.principal import Principal
 from proxy.traffic_rules.grpc_resources import ResourceNames
 from proxy.traffic_rules.name_mapping import NameMapping
+from proxy.traffic_rules.name_rewriting import as_number
 from proxy.traffic_rules.namespaced_channel import NamespacedChannel
 from remoting import command as commands
 from remoting import properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
+from remoting.errors import NotPermitted
 from remoting.messages import StoredMessage
 from remoting.names import parent_topic
 
@@ -80,36 +82,45 @@ async def _served(serve: Serve, context: Context) -> RemotingCommand:
     return commands.success() if reply is None else await as_future(reply)
 
 
-async def _send_back(core: Messaging, context: Context, serve: Serve, names: NameMapping) -> RemotingCommand:
-    """Let the broker answer as for an offset without a message if the message is not the client's.
+async def _serve_own(
+    core: Messaging, context: Context, serve: Serve, field: str, is_own: Callable[[StoredMessage], bool]
+) -> RemotingCommand:
+    """Let the broker answer as for an offset without a message if the message at it is not the client's.
 
-    Otherwise the client would learn the offsets of other tenants' messages.
+    Otherwise the client would learn the offsets of other tenants' messages, and of records in them.
     """
-    offset = context.fields["offset"]
-    message = await stored_topics.view(core, context, offset)
-    if message is None or (names.owns(message.topic, context.group) and _affects_own(message, names)):
+    offset = context.fields[field]
+    try:
+        message = await stored_topics.view(core, context, offset)
+        own = message is None or is_own(message)
+    except NotPermitted:
+        own = False
+    if own:
         return await _served(serve, context)
-    context.fields["offset"] = _NO_OFFSET
+    context.fields[field] = _NO_OFFSET
     reply = await _served(serve, context)
     if reply.remark:
-        reply.header["remark"] = reply.remark.replace(_NO_OFFSET, offset)
+        reply.header["remark"] = reply.remark.replace(_NO_OFFSET, as_number(offset))
     return reply
 
 
+async def _send_back(core: Messaging, context: Context, serve: Serve, names: NameMapping) -> RemotingCommand:
+    def is_own(message: StoredMessage) -> bool:
+        return names.owns(message.topic, context.group) and _affects_own(message, names)
+
+    return await _serve_own(core, context, serve, "offset", is_own)
+
+
 async def _end_transaction(core: Messaging, context: Context, serve: Serve, names: NameMapping) -> RemotingCommand:
-    half = await stored_topics.view(core, context, context.fields["commitLogOffset"])
-    topic = "" if half is None else half.get(properties.REAL_TOPIC) or half.topic
-    if half is None or (names.owns(topic) and _affects_own(half, names)):
-        return await _served(serve, context)
-    return commands.response(
-        ResponseCode.NO_PERMISSION, remark="the transaction is of a message outside the client's namespace"
-    )
+    def is_own(half: StoredMessage) -> bool:
+        return names.owns(half.get(properties.REAL_TOPIC) or half.topic) and _affects_own(half, names)
+
+    return await _serve_own(core, context, serve, "commitLogOffset", is_own)
 
 
 async def _view(core: Messaging, context: Context, serve: Serve, names: NameMapping) -> RemotingCommand:
     """Check that there is a message; its topic is checked when its names are rewritten."""
-    await stored_topics.view(core, context, context.fields["offset"])
-    return await _served(serve, context)
+    return await _serve_own(core, context, serve, "offset", lambda message: True)
 
 
 async def _consume_directly(core: Messaging, context: Context, serve: Serve, names: NameMapping) -> RemotingCommand:
