@@ -18,7 +18,7 @@ from proxy.core.channel import Channel
 from proxy.core.client_registry import Groups
 from proxy.core.context import Context
 from proxy.core.forwarding import forward
-from proxy.core.handlers.tools import find_message, query_client
+from proxy.core.handlers.tools import consume_message, query_client
 from proxy.core.messaging import Messaging, Reply, as_future
 from proxy.core.principal import OWN, Method, Principal
 from proxy.core.remoting_channel import BrokerChannel
@@ -98,13 +98,10 @@ class StoredMessages:
         self, core: Messaging, context: Context, serve: Serve | None = None
     ) -> Awaitable[RemotingCommand]:
         """CONSUME_MESSAGE_DIRECTLY: check that there is a message; `check_push` checks its topic."""
-        return self._consume_directly(core, context, partial(query_client, core) if serve is None else serve)
-
-    async def _consume_directly(self, core: Messaging, context: Context, serve: Serve) -> RemotingCommand:
         if not self._is_trusted(context):
-            await find_message(core, context)
-        reply = serve(context)
-        return commands.success() if reply is None else await as_future(reply)
+            return consume_message(core, context, serve)
+        handling = serve(context) if serve is not None else query_client(core, context)
+        return _answered(commands.success()) if handling is None else handling
 
     def send_back(self, core: Messaging, context: Context, serve: Serve | None = None) -> Awaitable[RemotingCommand]:
         """CONSUMER_SEND_MSG_BACK: check the topic of the message, then serve the request (default: forward it)."""
@@ -247,8 +244,12 @@ def _topic_of(message: messages.StoredMessage) -> str:
 
 
 def _refused(remark: str) -> Reply:
+    return _answered(commands.response(ResponseCode.NO_PERMISSION, remark=remark))
+
+
+def _answered(answer: RemotingCommand) -> Reply:
     reply: Reply = asyncio.get_running_loop().create_future()
-    reply.set_result(commands.response(ResponseCode.NO_PERMISSION, remark=remark))
+    reply.set_result(answer)
     return reply
 
 

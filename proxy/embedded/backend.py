@@ -116,6 +116,10 @@ class EmbeddedBackend:
         """Return the broker's cluster."""
         return {self.name: self.broker.settings.cluster}
 
+    def broker_at(self, address: str) -> str | None:
+        """Return the only broker's name: its clients may know it by any address."""
+        return self.name
+
     def topic_created(self, topic: str) -> None:
         """Do nothing: routes are derived from the topics."""
 

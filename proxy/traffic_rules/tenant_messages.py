@@ -11,7 +11,7 @@ from proxy.core.channel import Channel
 from proxy.core.context import Context
 from proxy.core.forwarding import forward
 from proxy.core.grpc_channel import GrpcChannel
-from proxy.core.handlers.tools import find_message
+from proxy.core.handlers.tools import consume_message
 from proxy.core.messaging import Handling, Messaging, Serve, as_future
 from proxy.core.principal import Principal
 from proxy.traffic_rules.grpc_resources import ResourceNames
@@ -124,8 +124,7 @@ async def _view(core: Messaging, context: Context, serve: Serve, names: NameMapp
 
 
 async def _consume_directly(core: Messaging, context: Context, serve: Serve, names: NameMapping) -> RemotingCommand:
-    await find_message(core, context)
-    return await _served(serve, context)
+    return await consume_message(core, context, serve)
 
 
 def _affects_own(message: StoredMessage, names: NameMapping) -> bool:
