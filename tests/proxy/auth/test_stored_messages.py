@@ -231,14 +231,27 @@ async def test_delayed_messages_of_other_topics_are_not_recalled(tmp_path: Path)
         recall = request(RequestCode.RECALL_MESSAGE, topic="orders", recallHandle=str(handle), bname="broker-a")
         reply = await guard.recall(core, Context(channel, recall, REQUESTS[recall.code], 0.0))
         assert reply.code == code, identity
-    # Java replaces bytes that are no UTF-8.
-    for raw in (b"v1 orders broker-a 1 B \xff", b"v1 orders broker-a 1 B\xff"):
-        recall.fields["recallHandle"] = base64.urlsafe_b64encode(raw).decode()
-        try:
-            reply = await guard.recall(core, Context(channel, recall, REQUESTS[recall.code], 0.0))
-        except BodyError:
-            continue
-        assert reply.code == NO_PERMISSION
+
+
+@pytest.mark.parametrize(("text", "readable"), [(b"B \xff", True), (b"B\xff", False)])
+async def test_a_handle_that_only_java_reads_is_not_left_to_the_broker(
+    tmp_path: Path, text: bytes, readable: bool
+) -> None:
+    """Java replaces bytes that are no UTF-8, and ignores a further part."""
+    secret = messages.StoredMessage(topic=TIMERS, properties="REAL_TOPIC\x01secret\x02")
+    backend = FakeBackend(answer=lambda *_: success(body=messages.encode_message(secret)))
+    made = authority(tmp_path)
+    core, guard = stage(backend).core, StoredMessages(made, Replies())
+    channel = FakeChannel(principal=made.principal("alice-1", Method.SIGNATURE))
+    handle = base64.urlsafe_b64encode(b"v1 orders broker-a 1 " + text).decode()
+    recall = request(RequestCode.RECALL_MESSAGE, topic="orders", recallHandle=handle, bname="broker-a")
+    recalling = guard.recall(core, Context(channel, recall, REQUESTS[recall.code], 0.0))
+    if readable:
+        assert (await recalling).code == NO_PERMISSION
+    else:
+        with pytest.raises(BodyError):
+            await recalling
+    assert [sent.code for sent in backend.sent] == ([RequestCode.QUERY_MESSAGE] if readable else [])
 
 
 @pytest.mark.parametrize("code", [RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.END_TRANSACTION])

@@ -1,16 +1,21 @@
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from proxy.app import App
 from proxy.core.context import Context
 from proxy.core.stored_topics import NO_MESSAGE, topics_of, view
+from proxy.embedded.store import frame
 from proxy.settings.model import Settings
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, response, success
 from remoting.errors import BodyError, NotPermitted, ServiceUnavailable
+from remoting.ids import OffsetMessageId
 from remoting.messages import StoredMessage, encode_message
 from tests.proxy.fakes import FakeBackend, FakeChannel, stage
 from tests.proxy.messages import request
+from tests.proxy.replica import Client, running
 
 
 @pytest.mark.parametrize(
@@ -67,8 +72,8 @@ class Log:
         return success(body=encode_message(found))
 
 
-async def look(log: Log, offset: str, settings: Settings | None = None) -> StoredMessage | None:
-    on = stage(FakeBackend(answer=log), settings)
+async def look(log: Log, offset: str) -> StoredMessage | None:
+    on = stage(FakeBackend(answer=log))
     context = Context(FakeChannel(), request(RequestCode.VIEW_MESSAGE_BY_ID, bname="broker-a"), None, 0.0)
     return await view(on.core, context, offset)
 
@@ -146,6 +151,32 @@ async def test_a_record_of_another_offset_or_with_more_bytes_is_no_message() -> 
 
 
 @pytest.mark.anyio
-async def test_the_embedded_broker_finds_its_messages_by_checksums() -> None:
-    embedded = Settings(embedded={"directory": "/tmp/x"})
-    assert await look(Log({}), "1000", embedded) == REAL
+async def test_the_embedded_broker_finds_its_messages_by_checksums(tmp_path: Path) -> None:
+    """The queues are not asked, since the store finds no record that a client has put into the body of a message."""
+    record = encode_message(REAL)
+    settings = Settings(
+        listen=["127.0.0.1:0"], embedded={"directory": tmp_path}, admin={"listen": "off"}, drain_timeout=0.1
+    )
+    async with running(settings) as app:
+        client = await Client.connect(app)
+        fields = {"topic": "TBW102", "defaultTopic": "TBW102", "defaultTopicQueueNums": 4, "queueId": 0, "sysFlag": 0}
+        fields |= {"producerGroup": "p", "bornTimestamp": 0, "flag": 0, "properties": ""}
+        found: list[tuple[int, bytes]] = []
+        for body in (b"a real message", record, frame.encode(frame.Kind.MESSAGE, record, 0, 0)):
+            sent = await client.ask(request(RequestCode.SEND_MESSAGE, body, **fields))
+            assert sent.code == ResponseCode.SUCCESS, sent.remark
+            found.append((OffsetMessageId.parse(sent.fields["msgId"]).offset, body))
+        for offset, body in found:
+            shown = await shown_by(app, str(offset))
+            assert shown is not None
+            assert shown.body == body
+            # The body begins somewhere in the message's frame.
+            for place in range(offset + 1, offset + 300):
+                if place not in dict(found):
+                    assert await shown_by(app, str(place)) is None
+        await client.close()
+
+
+async def shown_by(app: App, offset: str) -> StoredMessage | None:
+    context = Context(FakeChannel(), request(RequestCode.VIEW_MESSAGE_BY_ID, bname="broker-a"), None, 0.0)
+    return await view(app.core, context, offset)
