@@ -15,7 +15,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import NotPermitted, ServiceUnavailable
 from remoting.ids import RecallHandle
-from remoting.names import RETRY_PREFIX, TIMER_TOPIC, TOOLS_GROUP, parent_topic
+from remoting.names import RETRY_PREFIX, TIMER_TOPIC, TOOLS_GROUP, is_internal, parent_topic
 from remoting.requests import REQUESTS
 
 # How brokers begin the remark for an offset without a message (QueryMessageProcessor.viewMessageById).
@@ -131,6 +131,31 @@ async def _pull(core: Messaging, broker: str, topic: str, queue_id: int, queue_o
     spec, timeout = REQUESTS[RequestCode.PULL_MESSAGE], core.settings.cluster.request_timeout
     pull = commands.request(RequestCode.PULL_MESSAGE, fields)
     return await core.backend.request(broker, spec, pull, timeout, None)
+
+
+def real_topic(message: messages.StoredMessage) -> str:
+    """Return the topic of a message, also while brokers keep it in an internal one until it is due or committed.
+
+    In other topics, the property is a client's text.
+    """
+    return (message.get(properties.REAL_TOPIC) if is_internal(message.topic) else None) or message.topic
+
+
+def committed_topic(half: messages.StoredMessage) -> str:
+    """Return the topic to which a broker commits what it takes for a half message, whatever topic that is in."""
+    return half.get(properties.REAL_TOPIC) or half.topic
+
+
+def also_affected(message: messages.StoredMessage, topic: str) -> tuple[str, ...]:
+    """Return what storing a message again in a topic affects beside that: queues, and "" for any topic.
+
+    Brokers obey its properties again: they put it into more queues, and remove the delayed message with an id, of any
+    topic. Queues of lite topics in the topic itself are not among them: brokers have set these themselves.
+    """
+    text = message.get(properties.INNER_MULTI_DISPATCH)
+    names = [] if text is None else [name.strip() for name in text.split(",")]
+    queues = tuple(name for name in names if parent_topic(name) != topic)
+    return queues if message.get(properties.TIMER_DEL_UNIQKEY) is None else (*queues, "")
 
 
 def topics_of(message: messages.StoredMessage, group: str) -> tuple[str, ...]:

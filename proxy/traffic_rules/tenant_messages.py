@@ -14,17 +14,16 @@ from proxy.core.grpc_channel import GrpcChannel
 from proxy.core.handlers.tools import consume_message
 from proxy.core.messaging import Handling, Messaging, Serve, as_future
 from proxy.core.principal import Principal
+from proxy.core.stored_topics import also_affected, committed_topic, real_topic
 from proxy.traffic_rules.grpc_resources import ResourceNames
 from proxy.traffic_rules.name_mapping import NameMapping
 from proxy.traffic_rules.name_rewriting import as_number
 from proxy.traffic_rules.namespaced_channel import NamespacedChannel
 from remoting import command as commands
-from remoting import properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import NotPermitted
 from remoting.messages import StoredMessage
-from remoting.names import parent_topic
 
 _Handled = Awaitable[RemotingCommand] | None
 _Guard = Callable[[Messaging, Context, Serve, NameMapping], Awaitable[RemotingCommand]]
@@ -106,14 +105,15 @@ async def _serve_own(
 
 async def _send_back(core: Messaging, context: Context, serve: Serve, names: NameMapping) -> RemotingCommand:
     def is_own(message: StoredMessage) -> bool:
-        return names.owns(message.topic, context.group) and _affects_own(message, names)
+        return names.owns(message.topic, context.group) and not also_affected(message, real_topic(message))
 
     return await _serve_own(core, context, serve, "offset", is_own)
 
 
 async def _end_transaction(core: Messaging, context: Context, serve: Serve, names: NameMapping) -> RemotingCommand:
     def is_own(half: StoredMessage) -> bool:
-        return names.owns(half.get(properties.REAL_TOPIC) or half.topic) and _affects_own(half, names)
+        topic = committed_topic(half)
+        return names.owns(topic) and not also_affected(half, topic)
 
     return await _serve_own(core, context, serve, "commitLogOffset", is_own)
 
@@ -125,17 +125,6 @@ async def _view(core: Messaging, context: Context, serve: Serve, names: NameMapp
 
 async def _consume_directly(core: Messaging, context: Context, serve: Serve, names: NameMapping) -> RemotingCommand:
     return await consume_message(core, context, serve)
-
-
-def _affects_own(message: StoredMessage, names: NameMapping) -> bool:
-    """Return whether a message that is stored again affects topics of the client alone, as a send has to.
-
-    Brokers obey these properties. They have set the queue of a lite topic's message themselves.
-    """
-    if message.get(properties.TIMER_DEL_UNIQKEY) is not None:
-        return False
-    queues = message.get(properties.INNER_MULTI_DISPATCH)
-    return queues is None or all(parent_topic(queue) == message.topic for queue in queues.split(","))
 
 
 async def _recall(core: Messaging, context: Context, serve: Serve, names: NameMapping) -> RemotingCommand:

@@ -302,6 +302,18 @@ async def test_a_delayed_message_is_not_hidden_by_others_with_its_id(tmp_path: P
     assert reply.code == NO_PERMISSION
 
 
+async def test_a_message_is_committed_to_the_topic_that_it_names(tmp_path: Path) -> None:
+    """A broker takes any message for a half message."""
+    made = authority(tmp_path)
+    channel = FakeChannel(principal=made.principal("alice-1", Method.SIGNATURE))
+    message = messages.StoredMessage(topic="orders", commit_log_offset=1, properties="REAL_TOPIC\x01secret\x02")
+    core, guard = stage(_broker(message, message)).core, StoredMessages(made, Replies())
+    sent = command(RequestCode.END_TRANSACTION, **_OFFSET, bname="broker-a")
+    reply = await guard.end_transaction(core, Context(channel, sent, REQUESTS[sent.code], 0.0))
+    assert reply.code == NO_PERMISSION
+    assert reply.remark == "the user alice-1 has no permission Pub on the message's topic"
+
+
 def _broker(record: messages.StoredMessage, queued: messages.StoredMessage) -> FakeBackend:
     """A broker that shows one record at every offset, and has one message in every queue."""
 
@@ -366,3 +378,7 @@ async def test_a_message_that_affects_other_topics_is_not_stored_again(
     sent = command(code, **_OFFSET, group="g", bname="broker-a")
     reply = await guard.handlers[code](core, Context(channel, sent, REQUESTS[code], 0.0))
     assert reply.code == (0 if permitted else NO_PERMISSION)
+    assert (
+        permitted
+        or reply.remark == "the user alice-1 has no permission Pub on a further topic that the message affects"
+    )

@@ -161,9 +161,17 @@ async def _handled(guarded: Any, core: Messaging, channel: GrpcChannel, identity
         ("umbrella%t", {}, 0, False),
         ("RMQ_SYS_TRANS_HALF_TOPIC", {"REAL_TOPIC": "umbrella%t"}, 1, True),
         ("RMQ_SYS_TRANS_HALF_TOPIC", {"REAL_TOPIC": "acme%t"}, 1, False),
+        # A broker commits it to the topic that it names.
+        ("umbrella%t", {"REAL_TOPIC": "acme%t"}, 1, False),
         ("umbrella%t", {"TIMER_DEL_UNIQKEY": "B"}, 1, False),
         ("umbrella%t", {"INNER_MULTI_DISPATCH": "acme%t"}, 1, False),
         ("umbrella%t", {"INNER_MULTI_DISPATCH": "%LMQ%$umbrella%t$a"}, 1, True),
+        (
+            "RMQ_SYS_TRANS_HALF_TOPIC",
+            {"REAL_TOPIC": "umbrella%t", "INNER_MULTI_DISPATCH": "%LMQ%$umbrella%t$a, %LMQ%$umbrella%t$b"},
+            1,
+            True,
+        ),
         ("umbrella%t", {"INNER_MULTI_DISPATCH": "%LMQ%$umbrella%t$a,%LMQ%$acme%t$a"}, 1, False),
     ],
 )
