@@ -10,6 +10,7 @@ from proxy.core.context import Context
 from proxy.core.long_poll import end_poll
 from proxy.settings.model import Settings
 from remoting import messages, properties
+from remoting.batch_flag import may_be_batch
 from remoting.codes import GO_AWAY_VERSION, RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import GoAway, InvalidRequest, NotPermitted, Overloaded, UnsupportedRequest
@@ -57,7 +58,7 @@ def lite_queues(context: Context) -> None:
         return
     names, fields, body = spec.send, context.fields, context.command.body
     _check_lite_queues(fields.get(names.properties, ""))
-    if fields.get(names.batch, "false") != "false" and any(name in body for name in _LITE_NAMES):
+    if may_be_batch(context.code, fields) and any(name in body for name in _LITE_NAMES):
         for message in messages.iterate_batch(body):
             _check_lite_queues(message.properties)
 

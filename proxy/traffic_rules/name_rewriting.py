@@ -15,11 +15,11 @@ from proxy.core.channel import Channel
 from proxy.core.messaging import Reply
 from proxy.core.principal import Principal
 from proxy.core.replies import REPLIES
-from proxy.traffic_rules.batches import is_batch
 from proxy.traffic_rules.group_fields import MORE_GROUP_FIELDS
 from proxy.traffic_rules.name_mapping import ForeignName, NameMapping, is_shared
 from remoting import json_names as json_bodies
 from remoting import messages, properties
+from remoting.batch_flag import is_batch
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError, ConsumerNotOnline, NotPermitted, RemotingError, UnsupportedRequest
