@@ -67,7 +67,7 @@ class RecallHandle:
     def parse(cls, text: str) -> Self:
         """Parse a handle; the base64 padding may be missing. Raises BodyError.
 
-        As in Java, whatever follows the five parts is ignored, and it need not be text.
+        As in Java, further parts after the five are ignored, and need not be text.
         """
         try:
             raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)

@@ -50,7 +50,7 @@ def _adapt_send(core: Messaging, context: Context) -> None:
             raise _forged_born_host(context)
         text = context.fields[name] = properties.without(text, properties.BORN_HOST)
     # In a batch, each message has its own properties.
-    if len(text) < properties.EXTENDABLE_LENGTH and context.code != _SEND_BATCH and core.may_change(context):
+    if properties.is_extendable(text) and context.code != _SEND_BATCH and core.may_change(context):
         context.fields[name] = properties.append(text, properties.BORN_HOST, address)
 
 

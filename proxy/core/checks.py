@@ -48,10 +48,11 @@ def well_formed(context: Context) -> None:
 
 
 def lite_queues(context: Context) -> None:
-    """Reject a message for the queue of a lite topic with a name that brokers cannot parse. Raises BodyError.
+    """Reject a message for the queue of a lite topic with a name that brokers cannot parse.
 
     Brokers of RocketMQ 5.5 fail again and again at such a message, and give consumers no later message of any topic
-    (LiteEventDispatcher.doDispatch; the parts of the name are divided by `$`).
+    (LiteEventDispatcher.doDispatch; the parts of the name are divided by `$`). Raises InvalidRequest, and BodyError for
+    a batch that cannot be read.
     """
     spec = context.spec
     if spec is None or spec.send is None:

@@ -1,7 +1,7 @@
 """Topics of stored messages, where a request names a message but not the topic that a broker takes it from.
 
-A broker returns or sends back the message at an offset of its log, whatever topic the request names, and removes a
-delayed message by its id.
+A broker returns or sends back the message at an offset of its log, and removes a delayed message by its id, without a
+look at the topic in the request.
 """
 
 import asyncio

@@ -32,7 +32,7 @@ _NO_OFFSET = str(2**63 - 1)
 
 
 class TenantMessages:
-    """The guards. recalls_by_id: whether brokers recall a message by its id, whatever its topic is."""
+    """The guards. recalls_by_id: whether brokers recall a message by its id, of any topic."""
 
     def __init__(self, *, recalls_by_id: bool = True) -> None:
         self._guards: dict[int, _Guard] = {

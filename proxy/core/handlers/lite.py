@@ -1,7 +1,7 @@
 """POP_LITE_MESSAGE and LITE_SUBSCRIPTION_CTL: the lite topics of RocketMQ 5.5 (RIP-83).
 
-Brokers choose the messages of a pop by the client id alone, whatever its group and topic are, and change the
-subscriptions of any client id (PopLiteMessageProcessor, LiteSubscriptionCtlProcessor). Where clients are to be
+Brokers choose the messages of a pop by the client id alone, not by its group or topic, and change the subscriptions of
+any client id (PopLiteMessageProcessor, LiteSubscriptionCtlProcessor). Where clients are to be
 separated, by users or namespaces, a remoting client may only name its own id, and brokers get another id for each user
 and group, if Gantry may change the request.
 """
