@@ -61,14 +61,9 @@ def id_at_brokers(user: str, group: str, client_id: str) -> str:
     return f"{_PREFIX}{digest[:_DIGEST_LENGTH]}:{client_id}"
 
 
-def _authenticates(settings: Settings) -> bool:
-    auth = settings.auth
-    return auth.users is not None or auth.plain_acl is not None or auth.brokers
-
-
 def _may_separate(settings: Settings, context: Context) -> bool:
     # The embedded broker has no lite topics.
-    separates = _authenticates(settings) or settings.rules.file is not None
+    separates = settings.auth.enabled or settings.rules.file is not None
     return separates and not settings.has_embedded_broker and context.principal is not OWN
 
 
@@ -82,7 +77,7 @@ def _checked_id(core: Messaging, context: Context, client_id: str, group: str) -
     channel = context.channel
     refused = channel.protocol == "remoting" and client_id.startswith(_PREFIX)
     # Outside namespaces and without authentication, all clients may do everything.
-    if _authenticates(core.settings) or _NAMESPACE_SEPARATOR in group:
+    if core.settings.auth.enabled or _NAMESPACE_SEPARATOR in group:
         if channel.protocol == "remoting":
             member = core.registry.member(channel)
             refused = refused or member is None or member.client_id != client_id or group not in member.consumers
