@@ -5,8 +5,9 @@ look at the topic in the request.
 """
 
 import asyncio
+from dataclasses import replace
 
-from proxy.core.context import Context
+from proxy.core.context import Context, Viewed
 from proxy.core.forwarding import single_broker
 from proxy.core.messaging import Messaging
 from remoting import command as commands
@@ -32,7 +33,10 @@ _MAX_DIGITS = 19
 
 
 async def view(core: Messaging, context: Context, offset: str) -> messages.StoredMessage | None:
-    """Return the message at an offset of the request's broker; None if that has none.
+    """Return the message at an offset of the request's broker, perhaps without its body; None if there is none.
+
+    Several guards look at the message of one request, which is looked up once. That there is none is not remembered:
+    there may be one when the next guard looks.
 
     Raises NotPermitted if it is not one of the broker's messages, ServiceUnavailable, BodyError.
     """
@@ -41,7 +45,14 @@ async def view(core: Messaging, context: Context, offset: str) -> messages.Store
         topic = context.topic
         brokers = (await core.backend.route(topic)).brokers if topic else await core.backend.brokers()
         broker = single_broker(core, context, brokers)
-    return await view_at(core, broker, offset)
+    viewed = context.viewed
+    if viewed is not None and viewed.broker == broker and viewed.offset == offset:
+        return viewed.message
+    message = await view_at(core, broker, offset)
+    if message is not None:
+        # The body may have megabytes, and the request may wait.
+        context.viewed = Viewed(broker, offset, replace(message, body=b""))
+    return message
 
 
 async def view_at(core: Messaging, broker: str, offset: str) -> messages.StoredMessage | None:

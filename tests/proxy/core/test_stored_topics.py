@@ -89,6 +89,25 @@ async def test_a_message_is_one_that_a_queue_has_at_its_offset(lag: int) -> None
             await look(log, offset)
 
 
+@pytest.mark.anyio
+async def test_a_message_is_looked_up_once_for_a_request() -> None:
+    log = Log({("orders", "2", "7"): REAL})
+    on = stage(FakeBackend(answer=log))
+    context = Context(FakeChannel(), request(RequestCode.VIEW_MESSAGE_BY_ID, bname="broker-a"), None, 0.0)
+    assert await view(on.core, context, "999") is None
+    for _ in range(3):
+        found = await view(on.core, context, "1000")
+        assert found is not None
+        assert (found.topic, found.properties) == (REAL.topic, REAL.properties)
+    # There may be one by now, and another offset has another one.
+    log.bytes["999"] = encode_message(replace(REAL, commit_log_offset=999))
+    for offset in ("999", "1200"):
+        with pytest.raises(NotPermitted):
+            await view(on.core, context, offset)
+    looked_up = [sent.fields["offset"] for sent in on.backend.sent if sent.code == RequestCode.VIEW_MESSAGE_BY_ID]
+    assert looked_up == ["999", "1000", "999", "1200"]
+
+
 class Refusing(Log):
     """A broker that answers pulls of a topic otherwise. pulls: their number."""
 
