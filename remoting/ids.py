@@ -40,6 +40,11 @@ class OffsetMessageId:
         host = inet_ntop(AF_INET if ip_size == 4 else AF_INET6, raw[:ip_size])
         return cls(host, port, int.from_bytes(raw[-8:], "big", signed=True))
 
+    @property
+    def address(self) -> str:
+        """The broker's address as brokers register it."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
     def __str__(self) -> str:
         ip = inet_pton(AF_INET6 if ":" in self.host else AF_INET, self.host)
         raw = ip + self.port.to_bytes(4, "big") + self.offset.to_bytes(8, "big", signed=True)
@@ -62,7 +67,7 @@ class RecallHandle:
     def parse(cls, text: str) -> Self:
         """Parse a handle; the base64 padding may be missing. Raises BodyError.
 
-        As in Java, whatever follows the five parts is ignored, and it need not be text.
+        As in Java, further parts after the five are ignored, and need not be text.
         """
         try:
             raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)

@@ -9,8 +9,8 @@ from remoting.errors import BodyError
 
 _NAME_VALUE: Final = "\x01"
 _PAIR: Final = "\x02"
-# Length of a property string to which the proxy adds nothing: brokers add properties too, and refuse over 32,767 bytes.
-EXTENDABLE_LENGTH: Final = 30_000
+# Bytes of a property string to which the proxy adds nothing: brokers add properties too, and refuse over 32,767 bytes.
+_EXTENDABLE_LENGTH: Final = 30_000
 
 # Well-known keys, named after MessageConst.
 KEYS: Final = "KEYS"
@@ -114,6 +114,12 @@ def encode(properties: Mapping[str, str]) -> str:
         if value:
             parts.append(f"{key}{_NAME_VALUE}{value}{_PAIR}")
     return "".join(parts)
+
+
+def is_extendable(text: str) -> bool:
+    """Return whether the proxy may add a property to a property string."""
+    # Most are ASCII, whose bytes need not be counted.
+    return len(text) < _EXTENDABLE_LENGTH and (text.isascii() or len(text.encode()) < _EXTENDABLE_LENGTH)
 
 
 def append(text: str, key: str, value: str) -> str:

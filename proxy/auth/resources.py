@@ -5,12 +5,12 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from remoting import properties
+from remoting.batch_flag import may_be_batch
 from remoting.codes import RequestCode
 from remoting.json_names import collect_names
 from remoting.names import DEFAULT_TOPIC, RETRY_PREFIX
 from remoting.permissions import Action, BodyFormat, Need, Needs, Permission, ResourceKind
 from remoting.requests import RequestSpec
-from remoting.send_message import SendFieldNames
 
 # Bodies up to this size are parsed once and remembered: clients repeat their heartbeats and locks.
 _MAX_REMEMBERED = 8 * 1024
@@ -46,7 +46,6 @@ _ALL_QUEUES = (
 _QUEUE_SEPARATOR = ","
 # The beginning of that property, with its separator, in the body of a batch.
 _MULTI_DISPATCH = f"{properties.INNER_MULTI_DISPATCH}\x01".encode()
-_NO_BATCH = "false"
 _STACKS = "jstackEnable"
 # The groups of producers need no permission: sending to a topic does.
 _PRODUCERS = "producerdataset"
@@ -71,7 +70,7 @@ def permissions(spec: RequestSpec, fields: dict[str, str], body: bytes) -> Itera
         yield from read(needs.body, body)
     if spec.send is not None:
         yield from of_properties(fields.get(spec.send.properties, ""))
-        if _dispatches_batch(spec.send, fields, body):
+        if _dispatches_batch(spec, fields, body):
             yield from _ALL_QUEUES
 
 
@@ -87,15 +86,15 @@ def depend_on_names(spec: RequestSpec, fields: dict[str, str], body: bytes) -> b
     text = fields.get(spec.send.properties, "")
     if properties.INNER_MULTI_DISPATCH in text or properties.TIMER_DEL_UNIQKEY in text:
         return False
-    return not _dispatches_batch(spec.send, fields, body)
+    return not _dispatches_batch(spec, fields, body)
 
 
-def _dispatches_batch(names: SendFieldNames, fields: dict[str, str], body: bytes) -> bool:
+def _dispatches_batch(spec: RequestSpec, fields: dict[str, str], body: bytes) -> bool:
     """Return whether a batch has a message for further queues, which only forged ones have.
 
     The batch is not parsed: brokers read negative lengths in it otherwise than we do.
     """
-    return fields.get(names.batch, _NO_BATCH) != _NO_BATCH and _MULTI_DISPATCH in body
+    return may_be_batch(spec.code, fields) and _MULTI_DISPATCH in body
 
 
 def of_properties(text: str) -> Iterator[Permission]:

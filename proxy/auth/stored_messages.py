@@ -11,24 +11,25 @@ from functools import partial
 from proxy.auth.authority import Authority
 from proxy.auth.broker_decisions import left_to_brokers
 from proxy.auth.policy import Role
-from proxy.auth.resources import of_properties, popped_topic
+from proxy.auth.resources import popped_topic
 from proxy.core import stored_topics
 from proxy.core.backend import Push
 from proxy.core.channel import Channel
 from proxy.core.client_registry import Groups
 from proxy.core.context import Context
 from proxy.core.forwarding import forward
-from proxy.core.handlers.tools import find_message, query_client
+from proxy.core.handlers.tools import consume_message, query_client
 from proxy.core.messaging import Messaging, Reply, as_future
 from proxy.core.principal import OWN, Method, Principal
 from proxy.core.remoting_channel import BrokerChannel
 from proxy.core.replies import Replies
+from proxy.core.stored_topics import also_affected, committed_topic, real_topic
 from remoting import command as commands
 from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError
-from remoting.names import DLQ_PREFIX, RETRY_PREFIX, is_internal, parent_topic
+from remoting.names import DLQ_PREFIX, RETRY_PREFIX
 from remoting.permissions import Action, Permission, ResourceKind
 
 _READ = (Action.SUB, Action.GET)
@@ -74,7 +75,7 @@ class StoredMessages:
         if self._is_trusted(context) or reply.code != ResponseCode.SUCCESS:
             return
         try:
-            topics = {_topic_of(message) for message in messages.decode_messages(reply.body)}
+            topics = {real_topic(message) for message in messages.decode_messages(reply.body)}
         except BodyError:
             topics = {""}
         if not self._may(context, topics, _READ):
@@ -88,8 +89,10 @@ class StoredMessages:
         return self._view(core, context, partial(forward, core) if serve is None else serve)
 
     async def _view(self, core: Messaging, context: Context, serve: Serve) -> RemotingCommand:
-        # Super users may read everything, and the messages too that are in no queue any more.
-        if not self._is_trusted(context) and self._authority.grants(context.principal).role is not Role.SUPER:
+        # The embedded broker finds nothing else than messages. Super users may read everything, and the messages too
+        # that are in no queue any more.
+        looks = not core.settings.has_embedded_broker and not self._is_trusted(context)
+        if looks and self._authority.grants(context.principal).role is not Role.SUPER:
             await stored_topics.view(core, context, context.fields["offset"])
         reply = serve(context)
         return commands.success() if reply is None else await as_future(reply)
@@ -98,13 +101,10 @@ class StoredMessages:
         self, core: Messaging, context: Context, serve: Serve | None = None
     ) -> Awaitable[RemotingCommand]:
         """CONSUME_MESSAGE_DIRECTLY: check that there is a message; `check_push` checks its topic."""
-        return self._consume_directly(core, context, partial(query_client, core) if serve is None else serve)
-
-    async def _consume_directly(self, core: Messaging, context: Context, serve: Serve) -> RemotingCommand:
         if not self._is_trusted(context):
-            await find_message(core, context)
-        reply = serve(context)
-        return commands.success() if reply is None else await as_future(reply)
+            return consume_message(core, context, serve)
+        handling = serve(context) if serve is not None else query_client(core, context)
+        return _answered(commands.success()) if handling is None else handling
 
     def send_back(self, core: Messaging, context: Context, serve: Serve | None = None) -> Awaitable[RemotingCommand]:
         """CONSUMER_SEND_MSG_BACK: check the topic of the message, then serve the request (default: forward it)."""
@@ -113,14 +113,15 @@ class StoredMessages:
     async def _send_back(self, core: Messaging, context: Context, serve: Serve) -> RemotingCommand:
         if not self._is_trusted(context):
             message = await stored_topics.view(core, context, context.fields["offset"])
-            group = context.fields["group"]
-            topic = None if message is None else popped_topic(_topic_of(message), group)
-            own = topic in (None, RETRY_PREFIX + group)
-            if not ((own or self._may(context, {str(topic)}, (Action.SUB,))) and self._may_affect(context, message)):
-                return commands.response(
-                    ResponseCode.NO_PERMISSION,
-                    remark=f"the user {context.principal.user} has no permission Sub on the message's topic",
+            if message is not None:
+                group, stored = context.fields["group"], real_topic(message)
+                topic = popped_topic(stored, group)
+                needed = (
+                    () if topic == RETRY_PREFIX + group else (Permission(ResourceKind.TOPIC, topic, (Action.SUB,)),)
                 )
+                denial = self._denial(context, needed, also_affected(message, stored))
+                if denial is not None:
+                    return denial
         reply = serve(context)
         return commands.success() if reply is None else await as_future(reply)
 
@@ -133,14 +134,12 @@ class StoredMessages:
     async def _end_transaction(self, core: Messaging, context: Context, serve: Serve) -> RemotingCommand:
         if not self._is_trusted(context):
             half = await stored_topics.view(core, context, context.fields["commitLogOffset"])
-            topic = None if half is None else half.get(properties.REAL_TOPIC) or half.topic
-            if topic is not None and not (
-                self._may(context, {topic}, (Action.PUB,)) and self._may_affect(context, half)
-            ):
-                return commands.response(
-                    ResponseCode.NO_PERMISSION,
-                    remark=f"the user {context.principal.user} has no permission Pub on the message's topic",
-                )
+            if half is not None:
+                topic = committed_topic(half)
+                needed = (Permission(ResourceKind.TOPIC, topic, (Action.PUB,)),)
+                denial = self._denial(context, needed, also_affected(half, topic))
+                if denial is not None:
+                    return denial
         reply = serve(context)
         return commands.success() if reply is None else await as_future(reply)
 
@@ -209,15 +208,21 @@ class StoredMessages:
         request, host = RequestCode(command.code).name, channel.peer.address.host
         self._authority.audit.denied(principal, channel.protocol, host, request, text)
 
-    def _may_affect(self, context: Context, message: messages.StoredMessage | None) -> bool:
-        """Return whether a sender may store this message again, whose properties may affect other topics.
+    def _denial(
+        self, context: Context, needed: tuple[Permission, ...], affected: Iterable[str]
+    ) -> RemotingCommand | None:
+        """Return the answer to a sender who may not have a message stored again; None if it may.
 
-        A broker obeys them again. Those of a lite topic's message are the broker's own.
+        needed: the permission on the message's topic, if any. affected: what else the message affects.
         """
-        if message is None:
-            return True
-        needed = of_properties(message.properties)
-        return self._has(context, tuple(each for each in needed if parent_topic(each.name) != _topic_of(message)))
+        if not self._has(context, needed):
+            text = f"{needed[0].actions[0]} on the message's topic"
+        elif not self._may(context, affected, (Action.PUB,)):
+            text = f"{Action.PUB} on a further topic that the message affects"
+        else:
+            return None
+        remark = f"the user {context.principal.user} has no permission {text}"
+        return commands.response(ResponseCode.NO_PERMISSION, remark=remark)
 
     def _may(self, context: Context, topics: Iterable[str], actions: tuple[Action, ...]) -> bool:
         return self._has(context, tuple(Permission(ResourceKind.TOPIC, topic, actions) for topic in topics))
@@ -238,27 +243,23 @@ class StoredMessages:
         return False
 
 
-def _topic_of(message: messages.StoredMessage) -> str:
-    """Return the topic of a message, also while brokers keep it in an internal one until it is due or committed.
-
-    In other topics, the property is a client's text.
-    """
-    return (message.get(properties.REAL_TOPIC) if is_internal(message.topic) else None) or message.topic
-
-
 def _refused(remark: str) -> Reply:
+    return _answered(commands.response(ResponseCode.NO_PERMISSION, remark=remark))
+
+
+def _answered(answer: RemotingCommand) -> Reply:
     reply: Reply = asyncio.get_running_loop().create_future()
-    reply.set_result(commands.response(ResponseCode.NO_PERMISSION, remark=remark))
+    reply.set_result(answer)
     return reply
 
 
 def _of_check(command: RemotingCommand) -> Permission:
-    return Permission(ResourceKind.TOPIC, _topic_of(messages.decode_message(command.body)), (Action.PUB,))
+    return Permission(ResourceKind.TOPIC, real_topic(messages.decode_message(command.body)), (Action.PUB,))
 
 
 def _of_consumption(command: RemotingCommand) -> Permission | None:
     """Return the permission on the message's topic; None for a dead letter of the client's group."""
-    topic, group = _topic_of(messages.decode_message(command.body)), command.fields.get("consumerGroup", "")
+    topic, group = real_topic(messages.decode_message(command.body)), command.fields.get("consumerGroup", "")
     if topic == DLQ_PREFIX + group:
         return None
     return Permission(ResourceKind.TOPIC, popped_topic(topic, group), (Action.SUB,))

@@ -8,6 +8,7 @@ from typing import Final
 from proxy.core.context import Context
 from proxy.core.messaging import Messaging
 from remoting import messages, properties
+from remoting.batch_flag import is_batch, may_be_batch
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError, InvalidRequest
@@ -35,7 +36,7 @@ def _adapt_send(core: Messaging, context: Context) -> None:
     Raises InvalidRequest, BodyError.
     """
     names = SEND_FIELD_NAMES[context.code]
-    if context.code == _SEND_BATCH or context.fields.get(names.batch, "false") != "false":
+    if context.code == _SEND_BATCH or may_be_batch(context.code, context.fields):
         _check_batch(core, context)
     if not core.settings.born_host:
         return
@@ -49,24 +50,20 @@ def _adapt_send(core: Messaging, context: Context) -> None:
             raise _forged_born_host(context)
         text = context.fields[name] = properties.without(text, properties.BORN_HOST)
     # In a batch, each message has its own properties.
-    if len(text) < properties.EXTENDABLE_LENGTH and context.code != _SEND_BATCH and core.may_change(context):
+    if properties.is_extendable(text) and context.code != _SEND_BATCH and core.may_change(context):
         context.fields[name] = properties.append(text, properties.BORN_HOST, address)
 
 
 def _check_batch(core: Messaging, context: Context) -> None:
     """Reject a batch of too many messages, or with another address than the producer's. Raises InvalidRequest."""
     command = context.command
-    if context.code == _SEND_BATCH or _is_batch(context):
+    if is_batch(context.code, context.fields):
         _check_batch_size(command)
     if not core.settings.born_host or _BORN_HOST not in command.body:
         return
     for message in messages.iterate_batch(command.body):
         if not _may_name_born_host(context, properties.get(message.properties, properties.BORN_HOST)):
             raise _forged_born_host(context)
-
-
-def _is_batch(context: Context) -> bool:
-    return context.fields.get(SEND_FIELD_NAMES[context.code].batch, "").lower() == "true"
 
 
 def _check_batch_size(command: RemotingCommand) -> None:

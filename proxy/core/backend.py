@@ -39,6 +39,9 @@ class Backend(Protocol):
     async def clusters(self) -> Mapping[str, str]:
         """Return the cluster of each broker, by the broker's name. Raises ServiceUnavailable."""
 
+    def broker_at(self, address: str) -> str | None:
+        """Return the name of the broker with a replica at this address, by the last list of the name servers."""
+
     async def forget_topic(self, topic: str) -> None:
         """Remove the routes of a topic that was deleted from its brokers. Raises ServiceUnavailable."""
 

@@ -1,11 +1,12 @@
 """The context of one request, for checks, handlers and observers."""
 
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from proxy.core.channel import Channel
 from proxy.core.poll_turns import PollTurns
 from proxy.core.upstream_shares import Window
 from remoting.command import RemotingCommand
+from remoting.messages import StoredMessage
 from remoting.requests import RequestSpec
 from remoting.signature import SIGNATURE
 
@@ -15,6 +16,14 @@ class Trace(Protocol):
 
     def finish(self, context: "Context", code: int, reply: RemotingCommand | None) -> None:
         """End the trace: the request was answered with this response code."""
+
+
+class Viewed(NamedTuple):
+    """A message without its body, and its place."""
+
+    broker: str
+    offset: str
+    message: StoredMessage
 
 
 # Bytes of memory that a request takes until it is answered, beside its command: contexts, futures, a task.
@@ -28,7 +37,8 @@ class Context:
     size: bytes of its body. memory: estimate of the bytes that it occupies in memory. started, sent: in seconds of
     `time.monotonic`. broker, sent: None until the request is sent to a broker. trace: None unless it is sampled.
     window: that counts the request at its broker; None if none does. ended: whether the client has its answer, or has
-    cancelled the request.
+    cancelled the request. viewed: place and message that the request names, once it was looked up, by
+    `proxy.core.stored_topics`.
     """
 
     __slots__ = (
@@ -45,6 +55,7 @@ class Context:
         "spec",
         "started",
         "trace",
+        "viewed",
         "window",
     )
 
@@ -65,6 +76,7 @@ class Context:
         self.trace: Trace | None = None
         self.window: Window | PollTurns | None = None
         self.ended = False
+        self.viewed: Viewed | None = None
 
     def end(self, now: float, answered: bool) -> None:
         """Note that the request has ended at `now`: it is not sent any more."""

@@ -1,12 +1,13 @@
 """Topics of stored messages, where a request names a message but not the topic that a broker takes it from.
 
-A broker returns or sends back the message at an offset of its log, whatever topic the request names, and removes a
-delayed message by its id.
+A broker returns or sends back the message at an offset of its log, and removes a delayed message by its id, without a
+look at the topic in the request.
 """
 
 import asyncio
+from dataclasses import replace
 
-from proxy.core.context import Context
+from proxy.core.context import Context, Viewed
 from proxy.core.forwarding import single_broker
 from proxy.core.messaging import Messaging
 from remoting import command as commands
@@ -15,7 +16,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import NotPermitted, ServiceUnavailable
 from remoting.ids import RecallHandle
-from remoting.names import RETRY_PREFIX, TIMER_TOPIC, TOOLS_GROUP, parent_topic
+from remoting.names import RETRY_PREFIX, TIMER_TOPIC, TOOLS_GROUP, is_internal, parent_topic
 from remoting.requests import REQUESTS
 
 # How brokers begin the remark for an offset without a message (QueryMessageProcessor.viewMessageById).
@@ -25,14 +26,17 @@ _MAX_DELAYED = 32
 # Look-ups of a delayed message, and seconds between them: brokers index a message a moment after it was sent.
 _LOOKUPS = 6
 _LOOKUP_INTERVAL = 0.1
-# Seconds between looks at a queue: brokers add a message to it a moment after it was stored.
-_QUEUE_DELAYS = (0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32)
+# Seconds before each look at a queue: brokers add a message to it a moment after it was stored.
+_QUEUE_DELAYS = (0.0, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32)
 _NOT_YET = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
 _MAX_DIGITS = 19
 
 
 async def view(core: Messaging, context: Context, offset: str) -> messages.StoredMessage | None:
-    """Return the message at an offset of the request's broker; None if that has none.
+    """Return the message at an offset of the request's broker, perhaps without its body; None if there is none.
+
+    Several guards look at the message of one request, which is looked up once. That there is none is not remembered:
+    there may be one when the next guard looks.
 
     Raises NotPermitted if it is not one of the broker's messages, ServiceUnavailable, BodyError.
     """
@@ -41,7 +45,14 @@ async def view(core: Messaging, context: Context, offset: str) -> messages.Store
         topic = context.topic
         brokers = (await core.backend.route(topic)).brokers if topic else await core.backend.brokers()
         broker = single_broker(core, context, brokers)
-    return await view_at(core, broker, offset)
+    viewed = context.viewed
+    if viewed is not None and viewed.broker == broker and viewed.offset == offset:
+        return viewed.message
+    message = await view_at(core, broker, offset)
+    if message is not None:
+        # The body may have megabytes, and the request may wait.
+        context.viewed = Viewed(broker, offset, replace(message, body=b""))
+    return message
 
 
 async def view_at(core: Messaging, broker: str, offset: str) -> messages.StoredMessage | None:
@@ -68,22 +79,39 @@ async def view_at(core: Messaging, broker: str, offset: str) -> messages.StoredM
 async def _is_in_queue(core: Messaging, broker: str, message: messages.StoredMessage, offset: str) -> bool:
     """Return whether the queue that a message names has it at this offset of the log.
 
-    False also if the queue has been deleted, since nothing else shows that the message is one. Raises RemotingError.
+    False also if the queue or its first messages have been deleted, since nothing else shows that the message is one.
+    Raises RemotingError if the broker does not show the queue.
     """
     if str(message.commit_log_offset) != offset.strip():
         return False
-    for place in _places(message):
-        for delay in _QUEUE_DELAYS:
+    places, refusal = _places(message), ""
+    for delay in _QUEUE_DELAYS:
+        await asyncio.sleep(delay)
+        awaited = []
+        for place in places:
             reply = await _pull(core, broker, *place)
             if reply.code == ResponseCode.SUCCESS:
                 pulled = messages.decode_messages(reply.body)[:1]
                 if any(first.commit_log_offset == message.commit_log_offset for first in pulled):
                     return True
-                break
-            if reply.code not in _NOT_YET:
-                break
-            await asyncio.sleep(delay)
+            elif reply.code in _NOT_YET:
+                if not _begins_after(reply, place[2]):
+                    awaited.append(place)
+            elif reply.code != ResponseCode.TOPIC_NOT_EXIST:
+                refusal = f"the broker {broker} does not show the message's queue: {reply.remark}"
+        places = awaited
+        if not places:
+            break
+    if refusal:
+        # It may be busy, or the topic may be write-only.
+        raise ServiceUnavailable(refusal)
     return False
+
+
+def _begins_after(reply: RemotingCommand, queue_offset: int) -> bool:
+    """Return whether the reply to a pull says that the queue's first messages, with this one, have been deleted."""
+    first = reply.fields.get("minOffset", "")
+    return first.isascii() and first.isdecimal() and int(first[:_MAX_DIGITS]) > queue_offset
 
 
 def _places(message: messages.StoredMessage) -> list[tuple[str, int, int]]:
@@ -114,6 +142,31 @@ async def _pull(core: Messaging, broker: str, topic: str, queue_id: int, queue_o
     spec, timeout = REQUESTS[RequestCode.PULL_MESSAGE], core.settings.cluster.request_timeout
     pull = commands.request(RequestCode.PULL_MESSAGE, fields)
     return await core.backend.request(broker, spec, pull, timeout, None)
+
+
+def real_topic(message: messages.StoredMessage) -> str:
+    """Return the topic of a message, also while brokers keep it in an internal one until it is due or committed.
+
+    In other topics, the property is a client's text.
+    """
+    return (message.get(properties.REAL_TOPIC) if is_internal(message.topic) else None) or message.topic
+
+
+def committed_topic(half: messages.StoredMessage) -> str:
+    """Return the topic to which a broker commits what it takes for a half message, whatever topic that is in."""
+    return half.get(properties.REAL_TOPIC) or half.topic
+
+
+def also_affected(message: messages.StoredMessage, topic: str) -> tuple[str, ...]:
+    """Return what storing a message again in a topic affects beside that: queues, and "" for any topic.
+
+    Brokers obey its properties again: they put it into more queues, and remove the delayed message with an id, of any
+    topic. Queues of lite topics in the topic itself are not among them: brokers have set these themselves.
+    """
+    text = message.get(properties.INNER_MULTI_DISPATCH)
+    names = [] if text is None else [name.strip() for name in text.split(",")]
+    queues = tuple(name for name in names if parent_topic(name) != topic)
+    return queues if message.get(properties.TIMER_DEL_UNIQKEY) is None else (*queues, "")
 
 
 def topics_of(message: messages.StoredMessage, group: str) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from proxy.embedded.broker.broker import Broker
 from proxy.embedded.broker.dispatch import new_broker
 from proxy.embedded.broker.routing import route_of
 from proxy.embedded.broker.settings import BrokerSettings
+from proxy.embedded.broker.work_budget import MAX_SECONDS
 from proxy.embedded.store import Store
 from remoting import command as commands
 from remoting.codes import RequestCode
@@ -24,10 +25,8 @@ from remoting.requests import RequestSpec
 from remoting.routes import TopicRoute
 from remoting.tasks import every
 
-# Seconds between ticks of the broker. If a tick left work, they are those that a routine may use at once: requests get
-# half of the time.
+# Seconds between ticks of the broker, unless a tick left work.
 _TICK_INTERVAL = 0.05
-_BUSY_TICK_INTERVAL = 0.02
 # Seconds between upkeeps of the store.
 _UPKEEP_INTERVAL = 1.0
 
@@ -57,8 +56,8 @@ class EmbeddedBackend:
         # Routes of this version of the topics.
         self._routes: dict[str, TopicRoute] = {}
         self._routes_version = -1
-        # Whether the last tick left work for the next one.
-        self._left_work = False
+        # Seconds until the next tick.
+        self._pause = _TICK_INTERVAL
 
     async def start(self) -> None:
         """Return at once: the broker is ready."""
@@ -70,11 +69,14 @@ class EmbeddedBackend:
             group.start_soon(partial(every, _UPKEEP_INTERVAL, self._upkeep, name="upkeep of the store"))
 
     def _tick(self) -> None:
-        self._left_work = False
-        self._left_work = self.broker.tick(self._clock())
+        self._pause = _TICK_INTERVAL
+        started = time.monotonic()
+        if self.broker.tick(self._clock()):
+            # Each of several routines may have used its time: requests get half of all.
+            self._pause = max(MAX_SECONDS, time.monotonic() - started)
 
     def _tick_interval(self) -> float:
-        return _BUSY_TICK_INTERVAL if self._left_work else _TICK_INTERVAL
+        return self._pause
 
     def _upkeep(self) -> None:
         self._store.upkeep()
@@ -115,6 +117,10 @@ class EmbeddedBackend:
     async def clusters(self) -> Mapping[str, str]:
         """Return the broker's cluster."""
         return {self.name: self.broker.settings.cluster}
+
+    def broker_at(self, address: str) -> str | None:
+        """Return the only broker's name: its clients may know it by any address."""
+        return self.name
 
     def topic_created(self, topic: str) -> None:
         """Do nothing: routes are derived from the topics."""

@@ -21,7 +21,6 @@ from remoting.topic_group_config import MESSAGE_TYPE_ATTRIBUTE
 
 # Seconds; a broker with tens of thousands of topics takes several.
 _TIMEOUT = 10.0
-# The attribute with the type of a topic's messages.
 
 
 class Topic(Answer):

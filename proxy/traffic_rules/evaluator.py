@@ -39,6 +39,7 @@ class _RuleIndex:
         self._rules = rules
         attributes = sorted(set().union(*(matched_attributes(active.rule.match) for active in rules)))
         self.reads_topics = "topics" in attributes
+        self.denies = any(isinstance(active.rule, Deny) for active in rules)
         self._key: Callable[[Attributes], Any] = attrgetter(*attributes) if attributes else lambda _: None
         self._cache: dict[Any, tuple[ActiveRule[Any], ...]] = {}
 
@@ -94,6 +95,11 @@ class Evaluator:
         """Return whether a rule for requests of this code has criteria on topics."""
         index = self._indexes.get(code)
         return index is not None and index.reads_topics
+
+    def denies_by_topics(self, code: int) -> bool:
+        """Return whether criteria on topics may decide if a request of this code is denied."""
+        index = self._indexes.get(code)
+        return index is not None and index.reads_topics and index.denies
 
     def evaluate(self, request: Attributes, now: float) -> Decision | None:
         """Return the decision of the rules, evaluated in their order up to the first rejection; None: no effect.

@@ -6,11 +6,11 @@ from functools import partial
 
 from proxy.core.backend import Backend
 from proxy.core.messaging import Reply
-from proxy.traffic_rules.batches import is_batch
 from proxy.traffic_rules.decision import MirrorCopy
 from proxy.traffic_rules.model import Mirror
 from remoting import command as commands
 from remoting import messages, properties
+from remoting.batch_flag import is_batch
 from remoting.codes import STORED
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError

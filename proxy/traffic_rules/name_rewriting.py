@@ -15,11 +15,11 @@ from proxy.core.channel import Channel
 from proxy.core.messaging import Reply
 from proxy.core.principal import Principal
 from proxy.core.replies import REPLIES
-from proxy.traffic_rules.batches import is_batch
 from proxy.traffic_rules.group_fields import MORE_GROUP_FIELDS
 from proxy.traffic_rules.name_mapping import ForeignName, NameMapping, is_shared
 from remoting import json_names as json_bodies
 from remoting import messages, properties
+from remoting.batch_flag import is_batch
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError, ConsumerNotOnline, NotPermitted, RemotingError, UnsupportedRequest
@@ -238,7 +238,7 @@ class NameRewriting:
         answer = reply.result()
         if answer.code == ResponseCode.NO_PERMISSION and self.names.namespace:
             answer.code = answer.header["code"] = int(ResponseCode.SYSTEM_ERROR)
-            answer.header["remark"] = f"can not find message by the offset, {_as_number(offset)}"
+            answer.header["remark"] = f"can not find message by the offset, {as_number(offset)}"
             answer.fields.clear()
 
     def _rewrite_error(self, error: BaseException) -> None:
@@ -305,7 +305,7 @@ def _check_properties(command: RemotingCommand, text: str) -> None:
             raise NotPermitted(f"messages with the property {name} cannot be sent from a namespace")
 
 
-def _as_number(text: str) -> str:
+def as_number(text: str) -> str:
     """Return a number as brokers write it."""
     try:
         return str(int(text))

@@ -9,6 +9,7 @@ from proxy.embedded.broker.codes import ToolCode
 from proxy.traffic_rules import batches
 from proxy.traffic_rules.group_fields import MORE_GROUP_FIELDS
 from remoting import json_names as json_bodies
+from remoting.batch_flag import is_batch
 from remoting.codes import RequestCode, version_text
 
 # Requests with topics and groups in their bodies, and whether the keys are those of batch acks.
@@ -165,7 +166,7 @@ class RequestAttributes:
     @property
     def messages(self) -> int:
         context = self.context
-        return batches.count_messages(context.command.body) if batches.is_batch(self.code, context.fields) else 1
+        return batches.count_messages(context.command.body) if is_batch(self.code, context.fields) else 1
 
     @property
     def size(self) -> int:

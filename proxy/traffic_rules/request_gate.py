@@ -55,11 +55,18 @@ class RequestGate:
         return self._handle(RequestAttributes(context), context, serve)
 
     async def _handle_send_back(self, context: Context, serve: Serve) -> RemotingCommand:
-        """Serve a send-back as the rules decide by the topics of the message: the one in the request may be false."""
+        """Serve a send-back as the rules decide by the topics of the message: the one in the request may be false.
+
+        A message that is in no queue any more is matched by the topic in the request, unless rules deny by topics.
+        """
         attributes = RequestAttributes(context)
-        message = await stored_topics.view(self._core, context, context.fields["offset"])
-        if message is not None:
-            attributes.stored_topics = stored_topics.topics_of(message, context.fields["group"])
+        try:
+            message = await stored_topics.view(self._core, context, context.fields["offset"])
+            if message is not None:
+                attributes.stored_topics = stored_topics.topics_of(message, context.fields["group"])
+        except NotPermitted:
+            if self.evaluator.denies_by_topics(_SEND_BACK):
+                raise
         handling = self._handle(attributes, context, serve)
         return commands.success() if handling is None else await as_future(handling)
 

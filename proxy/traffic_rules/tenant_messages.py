@@ -11,18 +11,19 @@ from proxy.core.channel import Channel
 from proxy.core.context import Context
 from proxy.core.forwarding import forward
 from proxy.core.grpc_channel import GrpcChannel
-from proxy.core.handlers.tools import find_message
+from proxy.core.handlers.tools import consume_message
 from proxy.core.messaging import Handling, Messaging, Serve, as_future
 from proxy.core.principal import Principal
+from proxy.core.stored_topics import also_affected, committed_topic, real_topic
 from proxy.traffic_rules.grpc_resources import ResourceNames
 from proxy.traffic_rules.name_mapping import NameMapping
+from proxy.traffic_rules.name_rewriting import as_number
 from proxy.traffic_rules.namespaced_channel import NamespacedChannel
 from remoting import command as commands
-from remoting import properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
+from remoting.errors import NotPermitted
 from remoting.messages import StoredMessage
-from remoting.names import parent_topic
 
 _Handled = Awaitable[RemotingCommand] | None
 _Guard = Callable[[Messaging, Context, Serve, NameMapping], Awaitable[RemotingCommand]]
@@ -31,7 +32,7 @@ _NO_OFFSET = str(2**63 - 1)
 
 
 class TenantMessages:
-    """The guards. recalls_by_id: whether brokers recall a message by its id, whatever its topic is."""
+    """The guards. recalls_by_id: whether brokers recall a message by its id, of any topic."""
 
     def __init__(self, *, recalls_by_id: bool = True) -> None:
         self._guards: dict[int, _Guard] = {
@@ -80,52 +81,53 @@ async def _served(serve: Serve, context: Context) -> RemotingCommand:
     return commands.success() if reply is None else await as_future(reply)
 
 
-async def _send_back(core: Messaging, context: Context, serve: Serve, names: NameMapping) -> RemotingCommand:
-    """Let the broker answer as for an offset without a message if the message is not the client's.
+async def _serve_own(
+    core: Messaging, context: Context, serve: Serve, field: str, is_own: Callable[[StoredMessage], bool]
+) -> RemotingCommand:
+    """Let the broker answer as for an offset without a message if the message at it is not the client's.
 
-    Otherwise the client would learn the offsets of other tenants' messages.
+    Otherwise the client would learn the offsets of other tenants' messages, and of records in them.
     """
-    offset = context.fields["offset"]
-    message = await stored_topics.view(core, context, offset)
-    if message is None or (names.owns(message.topic, context.group) and _affects_own(message, names)):
+    offset = context.fields[field]
+    try:
+        message = await stored_topics.view(core, context, offset)
+        own = message is None or is_own(message)
+    except NotPermitted:
+        own = False
+    if own:
         return await _served(serve, context)
-    context.fields["offset"] = _NO_OFFSET
+    context.fields[field] = _NO_OFFSET
     reply = await _served(serve, context)
     if reply.remark:
-        reply.header["remark"] = reply.remark.replace(_NO_OFFSET, offset)
+        reply.header["remark"] = reply.remark.replace(_NO_OFFSET, as_number(offset))
     return reply
 
 
+async def _send_back(core: Messaging, context: Context, serve: Serve, names: NameMapping) -> RemotingCommand:
+    def is_own(message: StoredMessage) -> bool:
+        return names.owns(message.topic, context.group) and not also_affected(message, real_topic(message))
+
+    return await _serve_own(core, context, serve, "offset", is_own)
+
+
 async def _end_transaction(core: Messaging, context: Context, serve: Serve, names: NameMapping) -> RemotingCommand:
-    half = await stored_topics.view(core, context, context.fields["commitLogOffset"])
-    topic = "" if half is None else half.get(properties.REAL_TOPIC) or half.topic
-    if half is None or (names.owns(topic) and _affects_own(half, names)):
-        return await _served(serve, context)
-    return commands.response(
-        ResponseCode.NO_PERMISSION, remark="the transaction is of a message outside the client's namespace"
-    )
+    def is_own(half: StoredMessage) -> bool:
+        topic = committed_topic(half)
+        return names.owns(topic) and not also_affected(half, topic)
+
+    return await _serve_own(core, context, serve, "commitLogOffset", is_own)
 
 
 async def _view(core: Messaging, context: Context, serve: Serve, names: NameMapping) -> RemotingCommand:
     """Check that there is a message; its topic is checked when its names are rewritten."""
-    await stored_topics.view(core, context, context.fields["offset"])
-    return await _served(serve, context)
+    if core.settings.has_embedded_broker:
+        # It finds nothing else than messages.
+        return await _served(serve, context)
+    return await _serve_own(core, context, serve, "offset", lambda message: True)
 
 
 async def _consume_directly(core: Messaging, context: Context, serve: Serve, names: NameMapping) -> RemotingCommand:
-    await find_message(core, context)
-    return await _served(serve, context)
-
-
-def _affects_own(message: StoredMessage, names: NameMapping) -> bool:
-    """Return whether a message that is stored again affects topics of the client alone, as a send has to.
-
-    Brokers obey these properties. They have set the queue of a lite topic's message themselves.
-    """
-    if message.get(properties.TIMER_DEL_UNIQKEY) is not None:
-        return False
-    queues = message.get(properties.INNER_MULTI_DISPATCH)
-    return queues is None or all(parent_topic(queue) == message.topic for queue in queues.split(","))
+    return await consume_message(core, context, serve)
 
 
 async def _recall(core: Messaging, context: Context, serve: Serve, names: NameMapping) -> RemotingCommand:

@@ -119,6 +119,7 @@ class FakeBackend:
     denial: str | None = None
     accepts: bool = True
     created: list[str] = field(default_factory=list)
+    addresses: dict[str, str] = field(default_factory=dict)
     unresponsive_brokers: frozenset[str] = frozenset()
 
     def cached_route(self, topic: str) -> TopicRoute | None:
@@ -158,6 +159,9 @@ class FakeBackend:
 
     async def clusters(self) -> Mapping[str, str]:
         return dict.fromkeys(self.names, "DefaultCluster")
+
+    def broker_at(self, address: str) -> str | None:
+        return self.addresses.get(address)
 
     def topic_created(self, topic: str) -> None:
         self.created.append(topic)

@@ -145,6 +145,10 @@ class ClusterBackend:
         await self.brokers()
         return {name: replicas.cluster for name, replicas in self._table.brokers.items()}
 
+    def broker_at(self, address: str) -> str | None:
+        listed = self._table.brokers.items()
+        return next((name for name, replicas in listed if address in replicas.addresses.values()), None)
+
     async def forget_topic(self, topic: str) -> None:
         await self._name_servers.delete_topic(topic)
         self._routes.remove(topic)

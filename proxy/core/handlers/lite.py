@@ -1,7 +1,7 @@
 """POP_LITE_MESSAGE and LITE_SUBSCRIPTION_CTL: the lite topics of RocketMQ 5.5 (RIP-83).
 
-Brokers choose the messages of a pop by the client id alone, whatever its group and topic are, and change the
-subscriptions of any client id (PopLiteMessageProcessor, LiteSubscriptionCtlProcessor). Where clients are to be
+Brokers choose the messages of a pop by the client id alone, not by its group or topic, and change the subscriptions of
+any client id (PopLiteMessageProcessor, LiteSubscriptionCtlProcessor). Where clients are to be
 separated, by users or namespaces, a remoting client may only name its own id, and brokers get another id for each user
 and group, if Gantry may change the request.
 """
@@ -61,14 +61,9 @@ def id_at_brokers(user: str, group: str, client_id: str) -> str:
     return f"{_PREFIX}{digest[:_DIGEST_LENGTH]}:{client_id}"
 
 
-def _authenticates(settings: Settings) -> bool:
-    auth = settings.auth
-    return auth.users is not None or auth.plain_acl is not None or auth.brokers
-
-
 def _may_separate(settings: Settings, context: Context) -> bool:
     # The embedded broker has no lite topics.
-    separates = _authenticates(settings) or settings.rules.file is not None
+    separates = settings.auth.enabled or settings.rules.file is not None
     return separates and not settings.has_embedded_broker and context.principal is not OWN
 
 
@@ -82,7 +77,7 @@ def _checked_id(core: Messaging, context: Context, client_id: str, group: str) -
     channel = context.channel
     refused = channel.protocol == "remoting" and client_id.startswith(_PREFIX)
     # Outside namespaces and without authentication, all clients may do everything.
-    if _authenticates(core.settings) or _NAMESPACE_SEPARATOR in group:
+    if core.settings.auth.enabled or _NAMESPACE_SEPARATOR in group:
         if channel.protocol == "remoting":
             member = core.registry.member(channel)
             refused = refused or member is None or member.client_id != client_id or group not in member.consumers

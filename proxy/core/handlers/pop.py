@@ -70,7 +70,8 @@ def _deliver(core: Messaging, context: Context, reply: Reply, popped: Reply) -> 
 def _has_other_topics(context: Context, popped: RemotingCommand) -> bool:
     """Return whether a reply has messages that are not of the topic of the request, for which it was permitted.
 
-    Brokers choose the messages by the client id alone (PopLiteMessageProcessor). Raises no error.
+    Brokers choose the messages by the client id alone (PopLiteMessageProcessor). Where no clients are separated this
+    matters too: a consumer that acknowledges another one's messages loses them for it. Raises no error.
     """
     if popped.code != ResponseCode.SUCCESS or len(popped.body) < _SMALLEST_RECORD:
         return False

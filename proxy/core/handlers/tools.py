@@ -8,7 +8,7 @@ from proxy.core import stored_topics
 from proxy.core.client_registry import Role
 from proxy.core.context import Context
 from proxy.core.forwarding import send
-from proxy.core.messaging import Messaging
+from proxy.core.messaging import Messaging, Serve, as_future
 from proxy.core.unanswered import CLIENT_TIMEOUT, failure_code
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
@@ -59,34 +59,46 @@ async def query_client(core: Messaging, context: Context) -> RemotingCommand:
     return reply
 
 
-async def consume_message(core: Messaging, context: Context) -> RemotingCommand:
-    """CONSUME_MESSAGE_DIRECTLY of an operator, who may have got the id of the message from others."""
+async def consume_message(core: Messaging, context: Context, serve: Serve | None = None) -> RemotingCommand:
+    """CONSUME_MESSAGE_DIRECTLY whose sender may have got the id of the message from others.
+
+    serve: serves the request after the message was found (default: `query_client`).
+    """
     await find_message(core, context)
-    return await query_client(core, context)
+    reply = query_client(core, context) if serve is None else serve(context)
+    return commands.success() if reply is None else await as_future(reply)
 
 
 async def find_message(core: Messaging, context: Context) -> None:
     """Find the broker that has the message of a CONSUME_MESSAGE_DIRECTLY, and note it for `query_client`.
 
-    Raises NotPermitted if none has it: a broker would send the bytes at any offset. Raises BodyError, and the error of
-    the only broker.
+    The first to be asked is the broker at the address in the message's id; its clients may know it by another one.
+    Raises NotPermitted if none has it: a broker would send the bytes at any offset. Raises RemotingError if none shows
+    it, and not all could be asked.
     """
     text = context.fields.get("msgId")
     if text is None:
         return
-    offset = str(OffsetMessageId.parse(text).offset)
+    place = OffsetMessageId.parse(text)
     named = context.fields.get("brokerName")
     brokers = [named] if named else sorted(await core.backend.brokers())
+    if len(brokers) > 1:
+        first = core.backend.broker_at(place.address)
+        brokers.sort(key=lambda broker: broker != first)
+    failure: RemotingError | None = None
     for broker in brokers:
         try:
-            message = await stored_topics.view_at(core, broker, offset)
-        except RemotingError:
-            if len(brokers) == 1:
-                raise
+            message = await stored_topics.view_at(core, broker, str(place.offset))
+        except NotPermitted:
             continue
-        if message is not None:
-            context.broker = broker
-            return
+        except RemotingError as error:
+            failure = error
+        else:
+            if message is not None:
+                context.broker = broker
+                return
+    if failure is not None:
+        raise failure
     raise NotPermitted(f"no broker has the message {text}")
 
 

@@ -28,8 +28,7 @@ _RETRY_INTERVAL = 1000
 # Maximum number of messages that are redelivered in one tick, apart from the rest of a checkpoint.
 _MAX_REVIVED = 1024
 _POP_RETRY_QUEUES = 1
-# Bytes of properties that leave room for a receipt handle in a record, of seven numbers and the
-# broker's name.
+# Bytes of properties that leave room for a receipt handle in a record, of seven numbers and the broker's name.
 _MAX_RETRIED_PROPERTIES = MAX_PROPERTIES_LENGTH - 512
 # Bodies of empty batches.
 _EMPTY_BODIES = frozenset((b"", b"{}"))

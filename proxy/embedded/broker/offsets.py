@@ -26,6 +26,7 @@ class Offsets:
         self._pending_resets = _load(self._resets)
         self._pulled: defaultdict[tuple[str, str], dict[int, int]] = defaultdict(dict)
         self._count = sum(map(len, self._offsets.values()))
+        self._pulled_count = 0
 
     def __len__(self) -> int:
         return self._count
@@ -62,8 +63,10 @@ class Offsets:
 
     def set_pulled(self, topic: str, group: str, queue_id: int, offset: int) -> None:
         """Set the offset up to which a group has pulled, unless there is no room for another group in a topic."""
-        if (topic, group) in self._pulled or len(self._pulled) < self._maximum:
-            self._pulled[topic, group][queue_id] = offset
+        if (topic, group) in self._pulled or self._pulled_count < self._maximum:
+            offsets = self._pulled[topic, group]
+            self._pulled_count += queue_id not in offsets
+            offsets[queue_id] = offset
 
     def pulled(self, topic: str, group: str, queue_id: int) -> int:
         """Return the offset up to which a group has pulled, -1 if unknown."""
@@ -109,15 +112,15 @@ class Offsets:
 
     def drop_group(self, group: str) -> None:
         """Remove the offsets of a group."""
-        self._drop([pair for pair in self._offsets if pair[1] == group])
+        self._drop({pair for pair in (*self._offsets, *self._pulled) if pair[1] == group})
 
     def drop_topic(self, topic: str) -> None:
         """Remove the offsets in a topic."""
-        self._drop([pair for pair in self._offsets if pair[0] == topic])
+        self._drop({pair for pair in (*self._offsets, *self._pulled) if pair[0] == topic})
 
     def _drop(self, pairs: Iterable[tuple[str, str]]) -> None:
         for topic, group in pairs:
-            for queue_id in self._offsets[topic, group]:
+            for queue_id in self._offsets.get((topic, group), _NO_OFFSETS):
                 self._table.delete(_key(topic, group, queue_id))
             for queue_id in self._pending_resets.get((topic, group), _NO_OFFSETS):
                 self._resets.delete(_key(topic, group, queue_id))
@@ -125,6 +128,7 @@ class Offsets:
 
     def _forget(self, topic: str, group: str) -> None:
         self._count -= len(self._offsets.get((topic, group), _NO_OFFSETS))
+        self._pulled_count -= len(self._pulled.get((topic, group), _NO_OFFSETS))
         for table in (self._offsets, self._pending_resets, self._pulled):
             table.pop((topic, group), None)
 

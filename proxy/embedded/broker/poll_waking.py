@@ -63,8 +63,8 @@ class PollWaking:
 
     def append(self, message: StoredMessage) -> None:
         """Wake the polls of a message that is in its queue."""
-        if self.pulls.total or self.pops.total or self.notifications.total:
-            key = message.topic, message.queue_id
+        key = message.topic, message.queue_id
+        if self.pulls.count(key) or self.poppers.of(message.topic):
             appended = self._appended.get(key)
             if appended is None:
                 appended = self._appended[key] = Appended()

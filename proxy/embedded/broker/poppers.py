@@ -9,7 +9,7 @@ from proxy.embedded.broker import names
 # Topic, group, queue id.
 PopKey = tuple[str, str, int]
 
-_NOBODY: dict[tuple[str, str], None] = {}
+_NO_GROUPS: dict[tuple[str, str], None] = {}
 
 
 class Poppers:
@@ -46,7 +46,7 @@ class Poppers:
 
     def of(self, topic: str) -> Collection[tuple[str, str]]:
         """Return the pairs of topic and group whose requests a message of a topic may wake."""
-        return self._pairs.get(topic, _NOBODY)
+        return self._pairs.get(topic, _NO_GROUPS)
 
 
 # Cached, because a waiting request enters and leaves with each message.

@@ -224,7 +224,7 @@ class Transactions:
             if (message := self._read(offset, budget)) is None:
                 return
             group = message.get(properties.PRODUCER_GROUP) or ""
-        # The member first: without one, a message of megabytes is not read for nobody.
+        # The member first: without one, the message, perhaps of megabytes, need not be read.
         producer = self._next_producer(group)
         if producer is not None and message is None and (message := self._read(offset, budget)) is None:
             return

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 _MAX_SIZE = 4 * 1024 * 1024
-_MAX_SECONDS = 0.02
+MAX_SECONDS = 0.02
 
 
 class WorkBudget:
@@ -15,7 +15,7 @@ class WorkBudget:
 
     __slots__ = ("_clock", "_end", "_size", "_used")
 
-    def __init__(self, clock: Callable[[], float], seconds: float = _MAX_SECONDS, size: int = _MAX_SIZE) -> None:
+    def __init__(self, clock: Callable[[], float], seconds: float = MAX_SECONDS, size: int = _MAX_SIZE) -> None:
         self._clock = clock
         self._end = clock() + seconds
         self._size = size

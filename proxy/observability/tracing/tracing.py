@@ -192,7 +192,7 @@ class _RequestSpan:
     def inject(self, fields: dict[str, str], field: str) -> None:
         """Add the context of this span to the properties in an ext field."""
         text = fields.get(field, "")
-        if len(text.encode()) < properties.EXTENDABLE_LENGTH:
+        if properties.is_extendable(text):
             fields[field] = with_context(text, self.context)
 
     def finish(self, context: Context, code: int, reply: RemotingCommand | None) -> None:

@@ -231,14 +231,27 @@ async def test_delayed_messages_of_other_topics_are_not_recalled(tmp_path: Path)
         recall = request(RequestCode.RECALL_MESSAGE, topic="orders", recallHandle=str(handle), bname="broker-a")
         reply = await guard.recall(core, Context(channel, recall, REQUESTS[recall.code], 0.0))
         assert reply.code == code, identity
-    # Java replaces bytes that are no UTF-8.
-    for raw in (b"v1 orders broker-a 1 B \xff", b"v1 orders broker-a 1 B\xff"):
-        recall.fields["recallHandle"] = base64.urlsafe_b64encode(raw).decode()
-        try:
-            reply = await guard.recall(core, Context(channel, recall, REQUESTS[recall.code], 0.0))
-        except BodyError:
-            continue
-        assert reply.code == NO_PERMISSION
+
+
+@pytest.mark.parametrize(("text", "readable"), [(b"B \xff", True), (b"B\xff", False)])
+async def test_a_handle_that_only_java_reads_is_not_left_to_the_broker(
+    tmp_path: Path, text: bytes, readable: bool
+) -> None:
+    """Java replaces bytes that are no UTF-8, and ignores a further part."""
+    secret = messages.StoredMessage(topic=TIMERS, properties="REAL_TOPIC\x01secret\x02")
+    backend = FakeBackend(answer=lambda *_: success(body=messages.encode_message(secret)))
+    made = authority(tmp_path)
+    core, guard = stage(backend).core, StoredMessages(made, Replies())
+    channel = FakeChannel(principal=made.principal("alice-1", Method.SIGNATURE))
+    handle = base64.urlsafe_b64encode(b"v1 orders broker-a 1 " + text).decode()
+    recall = request(RequestCode.RECALL_MESSAGE, topic="orders", recallHandle=handle, bname="broker-a")
+    recalling = guard.recall(core, Context(channel, recall, REQUESTS[recall.code], 0.0))
+    if readable:
+        assert (await recalling).code == NO_PERMISSION
+    else:
+        with pytest.raises(BodyError):
+            await recalling
+    assert [sent.code for sent in backend.sent] == ([RequestCode.QUERY_MESSAGE] if readable else [])
 
 
 @pytest.mark.parametrize("code", [RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.END_TRANSACTION])
@@ -287,6 +300,18 @@ async def test_a_delayed_message_is_not_hidden_by_others_with_its_id(tmp_path: P
     recall = request(RequestCode.RECALL_MESSAGE, topic="orders", recallHandle=str(handle), bname="broker-a")
     reply = await guard.recall(core, Context(channel, recall, REQUESTS[recall.code], 0.0))
     assert reply.code == NO_PERMISSION
+
+
+async def test_a_message_is_committed_to_the_topic_that_it_names(tmp_path: Path) -> None:
+    """A broker takes any message for a half message."""
+    made = authority(tmp_path)
+    channel = FakeChannel(principal=made.principal("alice-1", Method.SIGNATURE))
+    message = messages.StoredMessage(topic="orders", commit_log_offset=1, properties="REAL_TOPIC\x01secret\x02")
+    core, guard = stage(_broker(message, message)).core, StoredMessages(made, Replies())
+    sent = command(RequestCode.END_TRANSACTION, **_OFFSET, bname="broker-a")
+    reply = await guard.end_transaction(core, Context(channel, sent, REQUESTS[sent.code], 0.0))
+    assert reply.code == NO_PERMISSION
+    assert reply.remark == "the user alice-1 has no permission Pub on the message's topic"
 
 
 def _broker(record: messages.StoredMessage, queued: messages.StoredMessage) -> FakeBackend:
@@ -353,3 +378,7 @@ async def test_a_message_that_affects_other_topics_is_not_stored_again(
     sent = command(code, **_OFFSET, group="g", bname="broker-a")
     reply = await guard.handlers[code](core, Context(channel, sent, REQUESTS[code], 0.0))
     assert reply.code == (0 if permitted else NO_PERMISSION)
+    assert (
+        permitted
+        or reply.remark == "the user alice-1 has no permission Pub on a further topic that the message affects"
+    )

@@ -1,5 +1,8 @@
 """The embedded backend, and the broker's listener."""
 
+import time
+from collections.abc import Callable
+
 import orjson
 import pytest
 
@@ -82,3 +85,26 @@ async def test_requests_without_a_client_are_served(backend: EmbeddedBackend) ->
     assert (await backend.request("broker-a", spec, command, 3, None)).code == ResponseCode.INVALID_PARAMETER
     config = commands.request(351, {"topic": "TBW102"})
     assert (await backend.request("broker-a", spec, config, 3, None)).code == ResponseCode.SUCCESS
+
+
+@pytest.mark.parametrize(("left", "expected"), [(True, 0.06), (False, 0.05)])
+async def test_after_parts_of_work_requests_have_as_much_time(
+    backend: EmbeddedBackend, monkeypatch: pytest.MonkeyPatch, left: bool, expected: float
+) -> None:
+    pauses: list[float] = []
+
+    def tick(now: int) -> bool:
+        # The parts of three routines.
+        time.sleep(0.06)
+        return left
+
+    async def every_once(interval: Callable[[], float], act: Callable[[], None], *, name: str) -> None:
+        if name == "routines of the broker":
+            act()
+            pauses.append(interval())
+
+    monkeypatch.setattr(backend.broker, "tick", tick)
+    monkeypatch.setattr("proxy.embedded.backend.every", every_once)
+    await backend.run()
+    assert pauses[0] >= expected
+    assert left or pauses == [expected]

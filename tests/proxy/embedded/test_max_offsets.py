@@ -65,3 +65,25 @@ async def test_offsets_up_to_which_groups_have_pulled_are_bounded(full: BrokerHa
     for number in range(10):
         full.ask(RequestCode.PULL_MESSAGE, pull_fields("t", f"g{number}"))
     assert len(full.broker.offsets._pulled) == 4
+
+
+@pytest.mark.parametrize("dropped", ["group", "topic"])
+async def test_offsets_that_were_pulled_count_and_are_freed(dropped: str) -> None:
+    harness = BrokerHarness(BrokerSettings(max_offsets=4))
+    harness.topic("t", queues=4)
+    offsets = harness.broker.offsets
+    harness.join({"g": ["t"]})
+    for queue in range(4):
+        offsets.set_pulled("t", "g", queue, 7)
+    offsets.set_pulled("t", "new", 0, 7)
+    assert offsets.pulled("t", "new", 0) == -1
+    # One that has some continues.
+    offsets.set_pulled("t", "g", 4, 7)
+    assert offsets.pulled("t", "g", 4) == 7
+    if dropped == "group":
+        harness.get(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "g", "cleanOffset": "true"})
+    else:
+        harness.get(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "t"})
+    assert offsets.pulled("t", "g", 0) == -1
+    offsets.set_pulled("t", "new", 0, 7)
+    assert offsets.pulled("t", "new", 0) == 7

@@ -8,7 +8,7 @@ import pytest
 
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from proxy.core.context import Context
-from proxy.traffic_rules.batches import count_messages, is_batch
+from proxy.traffic_rules.batches import count_messages
 from proxy.traffic_rules.delayed_receives import max_wait
 from proxy.traffic_rules.evaluator import Evaluator
 from proxy.traffic_rules.parsing import RulesError, parse
@@ -16,6 +16,7 @@ from proxy.traffic_rules.rate_limits import ActiveLimit
 from proxy.traffic_rules.rejection import GrpcRejector
 from remoting import json_names as json_bodies
 from remoting import messages, properties
+from remoting.batch_flag import is_batch, may_be_batch
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import BodyError
 from remoting.json_names import NameReplacer
@@ -71,6 +72,13 @@ def test_unreadable_bodies_are_rejected(body: bytes) -> None:
 )
 def test_is_batch_follows_the_brokers_flag(code: int, fields: dict[str, str], batch: bool) -> None:
     assert is_batch(code, fields) is batch
+
+
+@pytest.mark.parametrize(
+    ("fields", "may"), [({"m": "true "}, True), ({"m": "true"}, True), ({"m": "false"}, False), ({}, False)]
+)
+def test_a_server_might_read_an_unclear_flag_as_set(fields: dict[str, str], may: bool) -> None:
+    assert may_be_batch(RequestCode.SEND_MESSAGE_V2, fields) is may
 
 
 def test_counting_a_batch_ignores_the_sizes_of_its_entries() -> None:

@@ -5,17 +5,21 @@ from pathlib import Path
 import pytest
 
 from proxy.core.context import Context
+from proxy.traffic_rules.delayed_receives import completed
 from proxy.traffic_rules.evaluator import Evaluator
 from proxy.traffic_rules.mirroring import MirrorSender
 from proxy.traffic_rules.parsing import parse
 from proxy.traffic_rules.request_gate import RequestGate
+from remoting import command as commands
 from remoting import properties
 from remoting.codes import RequestCode, ResponseCode
+from remoting.command import RemotingCommand
 from remoting.delayed_reply import DelayedReply
-from remoting.errors import ClientGone
+from remoting.errors import ClientGone, NotPermitted
+from remoting.messages import StoredMessage, encode_message
 from remoting.requests import REQUESTS
-from tests.proxy.fakes import FakeChannel, stage
-from tests.proxy.messages import complete
+from tests.proxy.fakes import FakeBackend, FakeChannel, stage
+from tests.proxy.messages import complete, request
 from tests.proxy.traffic_rules.replica import run_replica
 
 pytestmark = pytest.mark.anyio
@@ -79,3 +83,33 @@ async def test_a_send_back_is_matched_by_the_topic_of_its_message(
         *_, retry = await client.pull("%RETRY%g", "g")
         await replica.apply(rules)
         assert await send_back(retry.commit_log_offset) == code
+
+
+@pytest.mark.parametrize(
+    ("rules", "served"),
+    [
+        ('[[rule]]\nname = "l"\nkind = "limit"\nrequests = 1000\nmatch.topics = ["orders"]\n{codes}', True),
+        ('[[rule]]\nname = "d"\nkind = "deny"\nmatch.topics = ["other"]\n{codes}', False),
+    ],
+)
+async def test_a_message_whose_queue_is_gone_is_sent_back_unless_topics_may_be_denied(rules: str, served: bool) -> None:
+    message = StoredMessage(topic="orders", commit_log_offset=1)
+
+    def answer(_: str, sent: RemotingCommand) -> RemotingCommand:
+        if sent.code == RequestCode.PULL_MESSAGE:
+            return commands.response(ResponseCode.TOPIC_NOT_EXIST)
+        return commands.success(body=encode_message(message))
+
+    core = stage(FakeBackend(answer=answer)).core
+    gate = RequestGate(core, MirrorSender(), lambda *_: None)
+    gate.evaluator = Evaluator(parse(rules.format(codes='match.requests = ["CONSUMER_SEND_MSG_BACK"]')))
+    sent = request(RequestCode.CONSUMER_SEND_MSG_BACK, offset=1, group="g", originTopic="orders", bname="broker-a")
+    handling = gate.handle(
+        Context(FakeChannel(), sent, REQUESTS[sent.code], 0.0), lambda _: completed(commands.success())
+    )
+    assert handling is not None
+    if served:
+        assert (await handling).code == ResponseCode.SUCCESS
+    else:
+        with pytest.raises(NotPermitted):
+            await handling

@@ -22,7 +22,7 @@ from remoting import command as commands
 from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import BodyError, NotPermitted
+from remoting.errors import BodyError
 from remoting.ids import RecallHandle
 from remoting.requests import REQUESTS
 from tests.cluster.client import pull_fields
@@ -155,19 +155,27 @@ async def _handled(guarded: Any, core: Messaging, channel: GrpcChannel, identity
 
 
 @pytest.mark.parametrize(
-    ("topic", "pairs", "offset", "code"),
+    ("topic", "pairs", "offset", "own"),
     [
-        ("umbrella%t", {}, 1, 0),
-        ("umbrella%t", {}, 0, ResponseCode.NO_PERMISSION),
-        ("RMQ_SYS_TRANS_HALF_TOPIC", {"REAL_TOPIC": "umbrella%t"}, 1, 0),
-        ("RMQ_SYS_TRANS_HALF_TOPIC", {"REAL_TOPIC": "acme%t"}, 1, ResponseCode.NO_PERMISSION),
-        ("umbrella%t", {"TIMER_DEL_UNIQKEY": "B"}, 1, ResponseCode.NO_PERMISSION),
-        ("umbrella%t", {"INNER_MULTI_DISPATCH": "acme%t"}, 1, ResponseCode.NO_PERMISSION),
-        ("umbrella%t", {"INNER_MULTI_DISPATCH": "%LMQ%$umbrella%t$a"}, 1, 0),
-        ("umbrella%t", {"INNER_MULTI_DISPATCH": "%LMQ%$umbrella%t$a,%LMQ%$acme%t$a"}, 1, ResponseCode.NO_PERMISSION),
+        ("umbrella%t", {}, 1, True),
+        ("umbrella%t", {}, 0, False),
+        ("RMQ_SYS_TRANS_HALF_TOPIC", {"REAL_TOPIC": "umbrella%t"}, 1, True),
+        ("RMQ_SYS_TRANS_HALF_TOPIC", {"REAL_TOPIC": "acme%t"}, 1, False),
+        # A broker commits it to the topic that it names.
+        ("umbrella%t", {"REAL_TOPIC": "acme%t"}, 1, False),
+        ("umbrella%t", {"TIMER_DEL_UNIQKEY": "B"}, 1, False),
+        ("umbrella%t", {"INNER_MULTI_DISPATCH": "acme%t"}, 1, False),
+        ("umbrella%t", {"INNER_MULTI_DISPATCH": "%LMQ%$umbrella%t$a"}, 1, True),
+        (
+            "RMQ_SYS_TRANS_HALF_TOPIC",
+            {"REAL_TOPIC": "umbrella%t", "INNER_MULTI_DISPATCH": "%LMQ%$umbrella%t$a, %LMQ%$umbrella%t$b"},
+            1,
+            True,
+        ),
+        ("umbrella%t", {"INNER_MULTI_DISPATCH": "%LMQ%$umbrella%t$a,%LMQ%$acme%t$a"}, 1, False),
     ],
 )
-async def test_only_an_own_half_message_is_committed(topic: str, pairs: dict[str, str], offset: int, code: int) -> None:
+async def test_only_an_own_half_message_is_committed(topic: str, pairs: dict[str, str], offset: int, own: bool) -> None:
     """A broker takes what is at any offset for a half message, and what that says for its topic."""
     half = messages.StoredMessage(topic=topic, properties=properties.encode(pairs), commit_log_offset=1)
     queued = messages.StoredMessage(topic=topic, commit_log_offset=offset)
@@ -183,12 +191,37 @@ async def test_only_an_own_half_message_is_committed(topic: str, pairs: dict[str
     end = request(RequestCode.END_TRANSACTION, topic="umbrella%t", commitLogOffset=1, bname="broker-a")
     handling = guarded(stage(backend).core, Context(channel, end, REQUESTS[end.code], 0.0))
     assert handling is not None
-    if offset == 1:
-        assert (await handling).code == code
-    else:
-        with pytest.raises(NotPermitted):
-            await handling
-    assert (backend.sent[-1].code == RequestCode.END_TRANSACTION) is (code == 0)
+    await handling
+    ended = backend.sent[-1]
+    assert ended.code == RequestCode.END_TRANSACTION
+    # At the other offset no broker has a message.
+    assert ended.fields["commitLogOffset"] == ("1" if own else str(2**63 - 1))
+
+
+async def test_bytes_in_a_message_are_shown_as_no_message() -> None:
+    """A tenant must not learn whether there is a record at an offset, such as one in the body of a message."""
+    record = messages.StoredMessage(topic="acme%t", commit_log_offset=1)
+
+    def answer(_: str, sent: RemotingCommand) -> RemotingCommand:
+        if sent.code == RequestCode.PULL_MESSAGE:
+            return commands.response(ResponseCode.TOPIC_NOT_EXIST)
+        if sent.code == RequestCode.VIEW_MESSAGE_BY_ID and sent.fields["offset"] == "1":
+            return commands.success(body=messages.encode_message(record))
+        remark = f"can not find message by the offset, {sent.fields.get('offset')}"
+        return commands.response(ResponseCode.SYSTEM_ERROR, remark=remark)
+
+    core, channel = stage(FakeBackend(answer=answer)).core, GrpcChannel("c", peer())
+    channel.name_mapping = ResourceNames(NameMapping("umbrella"))
+    for code in (RequestCode.VIEW_MESSAGE_BY_ID, RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.END_TRANSACTION):
+        guarded, answers = TenantMessages().wrap({})[code], []
+        for offset in ("1", "2"):
+            fields = {"offset": offset, "commitLogOffset": offset, "group": "umbrella%g", "bname": "broker-a"}
+            sent = request(code, **fields)
+            handling = guarded(core, Context(channel, sent, REQUESTS[code], 0.0))
+            assert handling is not None
+            reply = await handling
+            answers.append((reply.code, (reply.remark or "").replace(offset, "offset"), reply.fields, reply.body))
+        assert answers[0] == answers[1]
 
 
 def test_without_guards_handlers_are_unchanged() -> None:

@@ -1,10 +1,22 @@
 import pytest
 
 from proxy.core.client_registry import ConsumerData, Member
+from proxy.core.context import Context
+from proxy.core.handlers.tools import find_message
 from remoting import command as commands
-from remoting.codes import ResponseCode
+from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import ConnectionLost, ConsumerNotOnline, RemotingError, RequestTimeout, ServiceUnavailable
+from remoting.errors import (
+    ConnectionLost,
+    ConsumerNotOnline,
+    NotPermitted,
+    RemotingError,
+    RequestTimeout,
+    ServiceUnavailable,
+)
+from remoting.ids import OffsetMessageId
+from remoting.messages import StoredMessage, encode_message
+from remoting.requests import REQUESTS
 from remoting.signature import Credentials, sign
 from tests.proxy.fakes import FakeBackend, FakeChannel, stage
 from tests.proxy.messages import heartbeat, request
@@ -107,3 +119,46 @@ async def test_error_of_the_last_broker_is_returned() -> None:
 async def test_client_without_any_broker_is_not_online(backend: FakeBackend, error: type[RemotingError]) -> None:
     with pytest.raises(error):
         await stage(backend).ask(ask(RUNNING_INFO))
+
+
+MESSAGE_ID = OffsetMessageId("10.0.0.2", 10911, 1000)
+
+
+def stores(broker: str, code: int) -> RemotingCommand:
+    """Show the message at the offset, and in its queue."""
+    message = StoredMessage(topic=broker, commit_log_offset=1000)
+    assert code in (RequestCode.VIEW_MESSAGE_BY_ID, RequestCode.PULL_MESSAGE)
+    return commands.success(body=encode_message(message))
+
+
+async def find(backend: FakeBackend) -> str | None:
+    """Return the broker of the message."""
+    sent = ask(DIRECTLY, msgId=str(MESSAGE_ID))
+    context = Context(FakeChannel(), sent, REQUESTS[DIRECTLY], 0.0)
+    await find_message(stage(backend).core, context)
+    return context.broker
+
+
+async def test_a_message_is_at_the_broker_whose_address_is_in_its_id() -> None:
+    backend = FakeBackend(names=["broker-a", "broker-b"], answer=lambda broker, sent: stores(broker, sent.code))
+    assert MESSAGE_ID.address == "10.0.0.2:10911"
+    assert await find(backend) == "broker-a"
+    backend.addresses["10.0.0.2:10911"] = "broker-b"
+    backend.sent.clear()
+    assert await find(backend) == "broker-b"
+    assert {each.broker for each in backend.sent} == {"broker-b"}
+
+
+@pytest.mark.parametrize(
+    ("down", "error"), [("broker-a", ServiceUnavailable), ("broker-b", ServiceUnavailable), ("", NotPermitted)]
+)
+async def test_a_message_of_a_broker_that_is_down_is_not_said_to_be_missing(
+    down: str, error: type[RemotingError]
+) -> None:
+    missing = commands.response(ResponseCode.SYSTEM_ERROR, remark="can not find message by the offset, 1000")
+
+    def answer(broker: str, _: RemotingCommand) -> RemotingCommand | Exception:
+        return ServiceUnavailable("away") if broker == down else missing
+
+    with pytest.raises(error):
+        await find(FakeBackend(names=["broker-a", "broker-b"], answer=answer))
