@@ -17,6 +17,7 @@ from remoting import fastjson
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import BodyError, ConsumerNotOnline
 from remoting.fastjson import ObjectKeys
+from remoting.ids import OffsetMessageId
 
 
 class HeldQueue(Answer):
@@ -144,13 +145,21 @@ def _rates(topic: str, row: dict[str, Any]) -> TopicRates:
 
 @operation("clients.verify", timeout=REMOTE_TIMEOUT, merged=False, writes=True)
 async def verify(services: AdminServices, order: VerifyOrder) -> Verified:
-    """Have a client consume a message. Raises ClientRefused, RemotingError, TimeoutError."""
+    """Have a client consume a message. Raises OperationFailed, ClientRefused, RemotingError, TimeoutError."""
+    message = order.message
+    try:
+        OffsetMessageId.parse(message.message_id)
+    except BodyError as error:
+        # No message has this id.
+        raise OperationFailed(Failure(FailureKind.NOT_FOUND, str(error))) from None
+    if message.broker not in await services.replica.core.backend.brokers():
+        raise OperationFailed(Failure(FailureKind.NOT_FOUND, f"there is no broker {message.broker}"))
     fields = {
-        "consumerGroup": order.message.group,
+        "consumerGroup": message.group,
         "clientId": order.client_id,
-        "msgId": order.message.message_id,
-        "brokerName": order.message.broker,
-        "topic": order.message.topic,
+        "msgId": message.message_id,
+        "brokerName": message.broker,
+        "topic": message.topic,
     }
     data = await ask_client_json(services, RequestCode.CONSUME_MESSAGE_DIRECTLY, fields)
     remark = data.get("remark")

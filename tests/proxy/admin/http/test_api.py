@@ -189,6 +189,13 @@ async def test_verify_returns_the_clients_result(served: Stage) -> None:
     assert b"secret body" in question.body
 
 
+async def test_verify_of_a_malformed_message_id_is_not_found(served: Stage) -> None:
+    body = {"group": GROUP, "topic": served.topic, "broker": "broker-a", "message_id": "0" * 61}
+    answer = await served.replica.write.post("/v1/clients/192.0.2.7@4711/verify", json=body)
+    assert answer.status_code == 404
+    assert "not an offset message id" in answer.json()["detail"]
+
+
 async def test_producer_groups(served: Stage) -> None:
     reply = await served.replica.get("/v1/producer-groups")
     assert {"name": PRODUCERS, "members": 1, "local": 1} in reply["items"]
