@@ -17,6 +17,7 @@ from remoting.command import RemotingCommand
 from remoting.errors import NotPermitted, ServiceUnavailable
 from remoting.ids import RecallHandle
 from remoting.names import RETRY_PREFIX, TIMER_TOPIC, TOOLS_GROUP, is_internal, parent_topic
+from remoting.pulling import NOTHING, reading_fields
 from remoting.requests import REQUESTS
 
 # How brokers begin the remark for an offset without a message (QueryMessageProcessor.viewMessageById).
@@ -28,7 +29,7 @@ _LOOKUPS = 6
 _LOOKUP_INTERVAL = 0.1
 # Seconds before each look at a queue: brokers add a message to it a moment after it was stored.
 _QUEUE_DELAYS = (0.0, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32)
-_NOT_YET = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
+# Digits of a 64-bit number.
 _MAX_DIGITS = 19
 
 
@@ -94,7 +95,7 @@ async def _is_in_queue(core: Messaging, broker: str, message: messages.StoredMes
                 pulled = messages.decode_messages(reply.body)[:1]
                 if any(first.commit_log_offset == message.commit_log_offset for first in pulled):
                     return True
-            elif reply.code in _NOT_YET:
+            elif reply.code in NOTHING:
                 if not _begins_after(reply, place[2]):
                     awaited.append(place)
             elif reply.code != ResponseCode.TOPIC_NOT_EXIST:
@@ -125,22 +126,9 @@ def _places(message: messages.StoredMessage) -> list[tuple[str, int, int]]:
 
 
 async def _pull(core: Messaging, broker: str, topic: str, queue_id: int, queue_offset: int) -> RemotingCommand:
-    fields = {
-        "topic": topic,
-        "queueId": str(queue_id),
-        "consumerGroup": TOOLS_GROUP,
-        "queueOffset": str(queue_offset),
-        "maxMsgNums": "1",
-        "sysFlag": str(int(messages.PullSysFlag.SUBSCRIPTION)),
-        "commitOffset": "0",
-        "suspendTimeoutMillis": "0",
-        "subscription": "*",
-        "subVersion": "0",
-        "expressionType": "TAG",
-        "bname": broker,
-    }
+    where = {"topic": topic, "queueId": str(queue_id), "bname": broker}
     spec, timeout = REQUESTS[RequestCode.PULL_MESSAGE], core.settings.cluster.request_timeout
-    pull = commands.request(RequestCode.PULL_MESSAGE, fields)
+    pull = commands.request(RequestCode.PULL_MESSAGE, {**where, **reading_fields(TOOLS_GROUP, queue_offset, 1)})
     return await core.backend.request(broker, spec, pull, timeout, None)
 
 
@@ -153,7 +141,7 @@ def real_topic(message: messages.StoredMessage) -> str:
 
 
 def committed_topic(half: messages.StoredMessage) -> str:
-    """Return the topic to which a broker commits what it takes for a half message, whatever topic that is in."""
+    """Return the topic to which a broker commits what it takes for a half message, in an internal topic or not."""
     return half.get(properties.REAL_TOPIC) or half.topic
 
 

@@ -6,18 +6,12 @@ from proxy.operations.replica import Replica
 from remoting import messages
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.messages import PullSysFlag, StoredMessage
+from remoting.messages import StoredMessage
 from remoting.names import TOOLS_GROUP
+from remoting.pulling import NOTHING, reading_fields
 
 _MAX_PULL = 32
-_NOT_FOUND = frozenset(
-    (
-        ResponseCode.PULL_NOT_FOUND,
-        ResponseCode.PULL_RETRY_IMMEDIATELY,
-        ResponseCode.PULL_OFFSET_MOVED,
-        ResponseCode.QUERY_NOT_FOUND,
-    )
-)
+_NOT_FOUND = NOTHING | {ResponseCode.QUERY_NOT_FOUND}
 
 
 async def ask(replica: Replica, broker: str, code: RequestCode, fields: dict[str, str]) -> RemotingCommand | None:
@@ -58,15 +52,7 @@ async def read(
     fields = {
         "topic": topic,
         "queueId": str(queue),
-        "consumerGroup": TOOLS_GROUP,
-        "queueOffset": str(offset),
-        "maxMsgNums": str(min(count, _MAX_PULL)),
-        "sysFlag": str(int(PullSysFlag.SUBSCRIPTION)),
-        "commitOffset": "0",
-        "suspendTimeoutMillis": "0",
-        "subscription": "*",
-        "subVersion": "0",
-        "expressionType": "TAG",
+        **reading_fields(TOOLS_GROUP, offset, min(count, _MAX_PULL)),
     }
     reply = await ask(replica, broker, RequestCode.PULL_MESSAGE, fields)
     if reply is None:

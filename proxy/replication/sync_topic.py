@@ -13,8 +13,9 @@ from remoting import command as commands
 from remoting import messages, send_message
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import BodyError, RemotingError, ServiceUnavailable, TopicNotExist
-from remoting.messages import BatchMessage, Permission, PullSysFlag
+from remoting.messages import BatchMessage, Permission
 from remoting.names import DEFAULT_TOPIC
+from remoting.pulling import NOTHING, reading_fields
 from remoting.requests import REQUESTS
 from remoting.routes import TopicRoute
 from remoting.tasks import every
@@ -169,20 +170,8 @@ class SyncTopic:
 
     async def _pull(self, broker: str, queue: int, offset: int, receive: Callable[[bytes], None]) -> int:
         """Pull messages from an offset and return the next offset."""
-        fields = {
-            "consumerGroup": self._group,
-            "topic": self.topic,
-            "queueId": str(queue),
-            "queueOffset": str(offset),
-            "maxMsgNums": str(_MAX_MESSAGES),
-            "sysFlag": str(int(PullSysFlag.SUSPEND | PullSysFlag.SUBSCRIPTION)),
-            "commitOffset": "0",
-            "suspendTimeoutMillis": str(_POLL_MS),
-            "subscription": "*",
-            "subVersion": "0",
-            "expressionType": "TAG",
-            "bname": broker,
-        }
+        where = {"topic": self.topic, "queueId": str(queue), "bname": broker}
+        fields = {**where, **reading_fields(self._group, offset, _MAX_MESSAGES, wait_ms=_POLL_MS)}
         reply = await self._ask(broker, RequestCode.PULL_MESSAGE, fields, _POLL_MS / 1000 + _POLL_MARGIN)
         if reply.code not in _READABLE:
             raise ServiceUnavailable(f"{reply.code}: {reply.remark}")
@@ -207,9 +196,4 @@ def _deliver(data: bytes, receive: Callable[[bytes], None]) -> None:
             _log.exception("ignoring a message on topic %s", message.topic)
 
 
-_READABLE = (
-    ResponseCode.SUCCESS,
-    ResponseCode.PULL_NOT_FOUND,
-    ResponseCode.PULL_RETRY_IMMEDIATELY,
-    ResponseCode.PULL_OFFSET_MOVED,
-)
+_READABLE = NOTHING | {ResponseCode.SUCCESS}

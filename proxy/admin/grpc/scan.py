@@ -16,14 +16,14 @@ from proxy.operations.operator_channel import BrokerRefused
 from proxy.operations.services import AdminServices
 from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
-from remoting.messages import PullSysFlag, StoredMessage
+from remoting.messages import StoredMessage
 from remoting.names import TOOLS_GROUP
+from remoting.pulling import NOTHING, reading_fields
 from remoting.routes import TopicRoute
 
 _BATCH = 32
 # Maximum requests of one part: a filter may match nothing for long, and a topic may have many queues.
 _MAX_ASKED = 128
-_NOTHING = (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
 _ALL = "*"
 
 
@@ -127,21 +127,10 @@ class Scan:
 
     async def _pull(self, broker: str, where: dict[str, str], offset: int) -> tuple[list[StoredMessage], int]:
         """Return messages from an offset on, and the next offset."""
-        fields = {
-            **where,
-            "consumerGroup": TOOLS_GROUP,
-            "queueOffset": str(offset),
-            "maxMsgNums": str(_BATCH),
-            "sysFlag": str(int(PullSysFlag.SUBSCRIPTION)),
-            "commitOffset": "0",
-            "suspendTimeoutMillis": "0",
-            "subscription": self._wanted.tags,
-            "subVersion": "0",
-            "expressionType": "TAG",
-        }
+        fields = {**where, **reading_fields(TOOLS_GROUP, offset, _BATCH, expression=self._wanted.tags)}
         self._asked += 1
         reply = await broker_requests.request(self._services, broker, RequestCode.PULL_MESSAGE, fields)
-        if reply.code not in (ResponseCode.SUCCESS, *_NOTHING):
+        if reply.code not in (ResponseCode.SUCCESS, *NOTHING):
             raise BrokerRefused(broker, reply.code, reply.remark)
         found = messages.decode_messages(reply.body) if reply.code == ResponseCode.SUCCESS else []
         return found, int(reply.fields.get("nextBeginOffset", "0"))

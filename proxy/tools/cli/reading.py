@@ -9,14 +9,12 @@ from proxy.tools.cli.arguments import EARLIEST, LATEST, Filter, Start
 from proxy.tools.cli.client import Client, CommandError
 from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
-from remoting.messages import PullSysFlag, StoredMessage
+from remoting.messages import StoredMessage
 from remoting.names import TOOLS_GROUP
+from remoting.pulling import NOTHING, reading_fields
 from remoting.routes import TopicRoute
 
 _BATCH = 32
-_NOTHING = frozenset(
-    map(int, (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED))
-)
 _C = RequestCode
 
 
@@ -72,20 +70,14 @@ class Reader:
 
     async def page(self, wait: float = 0.0) -> list[StoredMessage]:
         """Return the next matching messages, waiting up to `wait` seconds; possibly none, although more follow."""
-        flags = PullSysFlag.SUBSCRIPTION | (PullSysFlag.SUSPEND if wait else 0)
+        wanted, wait_ms = self._filter, int(wait * 1000)
         fields = {
             **self.queue.fields,
-            "consumerGroup": TOOLS_GROUP,
-            "queueOffset": self.offset,
-            "maxMsgNums": _BATCH,
-            "sysFlag": int(flags),
-            "commitOffset": 0,
-            "suspendTimeoutMillis": int(wait * 1000),
-            "subscription": self._filter.expression,
-            "subVersion": 0,
-            "expressionType": self._filter.kind,
+            **reading_fields(
+                TOOLS_GROUP, self.offset, _BATCH, wait_ms=wait_ms, expression=wanted.expression, kind=wanted.kind
+            ),
         }
-        reply = await self._client.ask(_C.PULL_MESSAGE, fields, accept=_NOTHING, wait=wait)
+        reply = await self._client.ask(_C.PULL_MESSAGE, fields, accept=NOTHING, wait=wait)
         following = reply.integer("nextBeginOffset")
         if reply.code == ResponseCode.PULL_OFFSET_MOVED and following == self.offset:
             raise CommandError(f"queue {self.queue} cannot be read at offset {self.offset}")

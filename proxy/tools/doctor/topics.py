@@ -23,6 +23,7 @@ from remoting import messages, properties, send_message
 from remoting.codes import OWN_VERSION, RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
+from remoting.pulling import reading_fields
 from remoting.routes import TopicRoute
 
 _SPEAKER = Speaker("JAVA", OWN_VERSION)
@@ -214,20 +215,8 @@ async def _send(queue: _Queue) -> RemotingCommand:
 
 async def _read(diagnosis: Diagnosis, queue: _Queue, group: str, number: int, offset: int) -> Finding:
     """Pull the message by its offset, which leaves the group's own offset alone."""
-    fields = {
-        "consumerGroup": group,
-        "topic": queue.topic,
-        "queueId": str(number),
-        "queueOffset": str(offset),
-        "maxMsgNums": "1",
-        "sysFlag": str(int(messages.PullSysFlag.SUBSCRIPTION)),
-        "commitOffset": "0",
-        "suspendTimeoutMillis": "0",
-        "subscription": "*",
-        "subVersion": "0",
-        "expressionType": "TAG",
-        "bname": queue.broker,
-    }
+    where = {"topic": queue.topic, "queueId": str(number), "bname": queue.broker}
+    fields = {**where, **reading_fields(group, offset, 1)}
     code: object = "none"
     remark: object = None
     for _ in range(_TRIES):
