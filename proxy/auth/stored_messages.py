@@ -4,7 +4,6 @@ A broker returns or sends back the message at an offset of its log, also for a r
 looks up keys by a hash of topic and key.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
@@ -19,7 +18,7 @@ from proxy.core.client_registry import Groups
 from proxy.core.context import Context
 from proxy.core.forwarding import forward
 from proxy.core.handlers.tools import consume_message, query_client
-from proxy.core.messaging import Messaging, Reply, as_future
+from proxy.core.messaging import Messaging, Reply, completed, served
 from proxy.core.principal import OWN, Method, Principal
 from proxy.core.remoting_channel import BrokerChannel
 from proxy.core.replies import Replies
@@ -94,8 +93,7 @@ class StoredMessages:
         looks = not core.settings.has_embedded_broker and not self._is_trusted(context)
         if looks and self._authority.grants(context.principal).role is not Role.SUPER:
             await stored_topics.view(core, context, context.fields["offset"])
-        reply = serve(context)
-        return commands.success() if reply is None else await as_future(reply)
+        return await served(serve, context)
 
     def consume_directly(
         self, core: Messaging, context: Context, serve: Serve | None = None
@@ -103,8 +101,7 @@ class StoredMessages:
         """CONSUME_MESSAGE_DIRECTLY: check that there is a message; `check_push` checks its topic."""
         if not self._is_trusted(context):
             return consume_message(core, context, serve)
-        handling = serve(context) if serve is not None else query_client(core, context)
-        return _answered(commands.success()) if handling is None else handling
+        return query_client(core, context) if serve is None else served(serve, context)
 
     def send_back(self, core: Messaging, context: Context, serve: Serve | None = None) -> Awaitable[RemotingCommand]:
         """CONSUMER_SEND_MSG_BACK: check the topic of the message, then serve the request (default: forward it)."""
@@ -122,8 +119,7 @@ class StoredMessages:
                 denial = self._denial(context, needed, also_affected(message, stored))
                 if denial is not None:
                     return denial
-        reply = serve(context)
-        return commands.success() if reply is None else await as_future(reply)
+        return await served(serve, context)
 
     def end_transaction(
         self, core: Messaging, context: Context, serve: Serve | None = None
@@ -140,8 +136,7 @@ class StoredMessages:
                 denial = self._denial(context, needed, also_affected(half, topic))
                 if denial is not None:
                     return denial
-        reply = serve(context)
-        return commands.success() if reply is None else await as_future(reply)
+        return await served(serve, context)
 
     def recall(self, core: Messaging, context: Context, serve: Serve | None = None) -> Awaitable[RemotingCommand]:
         """RECALL_MESSAGE: check the topic of the delayed message, then serve the request (default: forward it)."""
@@ -155,8 +150,7 @@ class StoredMessages:
                     ResponseCode.NO_PERMISSION,
                     remark=f"the user {context.principal.user} has no permission Pub on the message's topic",
                 )
-        reply = serve(context)
-        return commands.success() if reply is None else await as_future(reply)
+        return await served(serve, context)
 
     def _is_trusted(self, context: Context) -> bool:
         return context.principal is OWN or (self._brokers_judge and left_to_brokers(context))
@@ -244,13 +238,7 @@ class StoredMessages:
 
 
 def _refused(remark: str) -> Reply:
-    return _answered(commands.response(ResponseCode.NO_PERMISSION, remark=remark))
-
-
-def _answered(answer: RemotingCommand) -> Reply:
-    reply: Reply = asyncio.get_running_loop().create_future()
-    reply.set_result(answer)
-    return reply
+    return completed(commands.response(ResponseCode.NO_PERMISSION, remark=remark))
 
 
 def _of_check(command: RemotingCommand) -> Permission:

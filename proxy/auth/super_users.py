@@ -13,7 +13,7 @@ from proxy.auth.authority import Authority
 from proxy.auth.policy import Role
 from proxy.core.context import Context
 from proxy.core.handlers import users
-from proxy.core.messaging import Handling, Messaging, as_future
+from proxy.core.messaging import Handling, Messaging, served
 from remoting import command as commands
 from remoting.acl import UserInfo, UserType
 from remoting.codes import RequestCode, ResponseCode
@@ -42,8 +42,7 @@ class SuperUsers:
         role = self._authority.grants(context.principal).role
         if role is not Role.SUPER and (_makes_super(context) or await _is_super(core, context)):
             return self._refuse(context)
-        reply = serve(context)
-        return commands.success() if reply is None else await as_future(reply)
+        return await served(serve, context)
 
     def _refuse(self, context: Context) -> RemotingCommand:
         authority, principal = self._authority, context.principal

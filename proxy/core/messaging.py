@@ -29,6 +29,7 @@ from proxy.core.poll_turns import BrokerPollTurns
 from proxy.core.signing import Signer
 from proxy.core.upstream_shares import UpstreamShares
 from proxy.settings.model import Settings
+from remoting import command as commands
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import GoAway, NotPermitted, RemotingError
@@ -290,6 +291,19 @@ def as_future(handling: Awaitable[RemotingCommand]) -> Reply:
         return result
     reply.set_result(result)
     return reply
+
+
+def completed(answer: RemotingCommand) -> Reply:
+    """Return a reply that is completed already."""
+    reply: Reply = asyncio.get_running_loop().create_future()
+    reply.set_result(answer)
+    return reply
+
+
+async def served(serve: Serve, context: Context) -> RemotingCommand:
+    """Serve a request; return its reply, or a success that nothing sends for a oneway request."""
+    handling = serve(context)
+    return commands.success() if handling is None else await as_future(handling)
 
 
 async def _result(handling: Awaitable[RemotingCommand]) -> RemotingCommand:

@@ -1,11 +1,10 @@
 """Receives that wait for a rate limit: how long they may wait, and their reply if that is too short."""
 
-import asyncio
 from collections.abc import Awaitable
 
 from proxy.core.context import Context
 from proxy.core.empty_poll import empty_poll
-from proxy.core.messaging import Reply
+from proxy.core.messaging import completed
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
@@ -54,10 +53,3 @@ def empty_reply(context: Context, rule: str) -> Awaitable[RemotingCommand]:
     if context.channel.protocol == "grpc":
         raise FlowControlled(text)
     return completed(empty_poll(context.known_spec, context.fields, text))
-
-
-def completed(answer: RemotingCommand) -> Reply:
-    """Return a reply that is completed already."""
-    reply: Reply = asyncio.get_running_loop().create_future()
-    reply.set_result(answer)
-    return reply

@@ -8,10 +8,10 @@ from typing import Final
 from proxy.core import stored_topics
 from proxy.core.context import Context
 from proxy.core.events.request import count
-from proxy.core.messaging import Messaging, Reply, Serve, as_future
+from proxy.core.messaging import Messaging, Reply, Serve, as_future, completed, served
 from proxy.traffic_rules.decision import Decision, Rejection
 from proxy.traffic_rules.deferral import defer
-from proxy.traffic_rules.delayed_receives import FlowControlled, completed, empty_reply, max_wait, shorten_poll
+from proxy.traffic_rules.delayed_receives import FlowControlled, empty_reply, max_wait, shorten_poll
 from proxy.traffic_rules.evaluator import Evaluator
 from proxy.traffic_rules.mirroring import MirrorSender
 from proxy.traffic_rules.model import RuleFile
@@ -67,8 +67,7 @@ class RequestGate:
         except NotPermitted:
             if self.evaluator.denies_by_topics(_SEND_BACK):
                 raise
-        handling = self._handle(attributes, context, serve)
-        return commands.success() if handling is None else await as_future(handling)
+        return await served(lambda request: self._handle(attributes, request, serve), context)
 
     def _handle(self, attributes: RequestAttributes, context: Context, serve: Serve) -> Handling:
         decision = self.evaluator.evaluate(attributes, context.started)

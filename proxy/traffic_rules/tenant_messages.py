@@ -12,7 +12,7 @@ from proxy.core.context import Context
 from proxy.core.forwarding import forward
 from proxy.core.grpc_channel import GrpcChannel
 from proxy.core.handlers.tools import consume_message
-from proxy.core.messaging import Handling, Messaging, Serve, as_future
+from proxy.core.messaging import Handling, Messaging, Serve, served
 from proxy.core.principal import Principal
 from proxy.core.stored_topics import also_affected, committed_topic, real_topic
 from proxy.traffic_rules.grpc_resources import ResourceNames
@@ -76,11 +76,6 @@ def _serve(guard: _Guard, core: Messaging, serve: Serve, context: Context) -> _H
     return serve(context) if names is None else guard(core, context, serve, names)
 
 
-async def _served(serve: Serve, context: Context) -> RemotingCommand:
-    reply = serve(context)
-    return commands.success() if reply is None else await as_future(reply)
-
-
 async def _serve_own(
     core: Messaging, context: Context, serve: Serve, field: str, is_own: Callable[[StoredMessage], bool]
 ) -> RemotingCommand:
@@ -95,9 +90,9 @@ async def _serve_own(
     except NotPermitted:
         own = False
     if own:
-        return await _served(serve, context)
+        return await served(serve, context)
     context.fields[field] = _NO_OFFSET
-    reply = await _served(serve, context)
+    reply = await served(serve, context)
     if reply.remark:
         reply.header["remark"] = reply.remark.replace(_NO_OFFSET, as_number(offset))
     return reply
@@ -122,7 +117,7 @@ async def _view(core: Messaging, context: Context, serve: Serve, names: NameMapp
     """Check that there is a message; its topic is checked when its names are rewritten."""
     if core.settings.has_embedded_broker:
         # It finds nothing else than messages.
-        return await _served(serve, context)
+        return await served(serve, context)
     return await _serve_own(core, context, serve, "offset", lambda message: True)
 
 
@@ -133,7 +128,7 @@ async def _consume_directly(core: Messaging, context: Context, serve: Serve, nam
 async def _recall(core: Messaging, context: Context, serve: Serve, names: NameMapping) -> RemotingCommand:
     topics = await stored_topics.topics_of_delayed(core, context)
     if all(names.owns(topic) for topic in topics):
-        return await _served(serve, context)
+        return await served(serve, context)
     return commands.response(
         ResponseCode.NO_PERMISSION, remark="the recall handle names a message outside the client's namespace"
     )

@@ -8,7 +8,7 @@ from proxy.core import stored_topics
 from proxy.core.client_registry import Role
 from proxy.core.context import Context
 from proxy.core.forwarding import send
-from proxy.core.messaging import Messaging, Serve, as_future
+from proxy.core.messaging import Messaging, Serve, served
 from proxy.core.unanswered import CLIENT_TIMEOUT, failure_code
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
@@ -65,8 +65,7 @@ async def consume_message(core: Messaging, context: Context, serve: Serve | None
     serve: serves the request after the message was found (default: `query_client`).
     """
     await find_message(core, context)
-    reply = query_client(core, context) if serve is None else serve(context)
-    return commands.success() if reply is None else await as_future(reply)
+    return await (query_client(core, context) if serve is None else served(serve, context))
 
 
 async def find_message(core: Messaging, context: Context) -> None:

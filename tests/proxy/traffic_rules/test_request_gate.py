@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from proxy.core.context import Context
-from proxy.traffic_rules.delayed_receives import completed
+from proxy.core.messaging import completed
 from proxy.traffic_rules.evaluator import Evaluator
 from proxy.traffic_rules.mirroring import MirrorSender
 from proxy.traffic_rules.parsing import parse
