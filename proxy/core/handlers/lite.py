@@ -1,9 +1,9 @@
 """POP_LITE_MESSAGE and LITE_SUBSCRIPTION_CTL: the lite topics of RocketMQ 5.5 (RIP-83).
 
 Brokers choose the messages of a pop by the client id alone, not by its group or topic, and change the subscriptions of
-any client id (PopLiteMessageProcessor, LiteSubscriptionCtlProcessor). Where clients are to be
-separated, by users or namespaces, a remoting client may only name its own id, and brokers get another id for each user
-and group, if Gantry may change the request.
+any client id (PopLiteMessageProcessor, LiteSubscriptionCtlProcessor). Where clients are to be separated, by users or
+namespaces, a remoting client may only name its own id, and brokers get another id for each user and group, if Gantry
+may change the request.
 """
 
 from collections.abc import Awaitable
@@ -11,6 +11,7 @@ from functools import partial
 from hashlib import sha256
 from typing import Final
 
+from proxy.core.channel import Channel
 from proxy.core.context import Context
 from proxy.core.forwarding import forward
 from proxy.core.handlers import pop
@@ -74,20 +75,20 @@ def _checked_id(core: Messaging, context: Context, client_id: str, group: str) -
     """
     if not _may_separate(core.settings, context):
         return client_id
-    channel = context.channel
-    refused = channel.protocol == "remoting" and client_id.startswith(_PREFIX)
+    remoting = context.channel.protocol == "remoting"
     # Outside namespaces and without authentication, all clients may do everything.
-    if core.settings.auth.enabled or _NAMESPACE_SEPARATOR in group:
-        if channel.protocol == "remoting":
-            member = core.registry.member(channel)
-            refused = refused or member is None or member.client_id != client_id or group not in member.consumers
-        if core.may_change(context) and not refused:
-            return id_at_brokers(context.principal.user, group, client_id)
-    else:
-        refused = client_id.startswith(_PREFIX)
-    if refused:
+    separated = core.settings.auth.enabled or _NAMESPACE_SEPARATOR in group
+    forged = client_id.startswith(_PREFIX) and (remoting or not separated)
+    if forged or (remoting and separated and not _is_member(core, context.channel, client_id, group)):
         raise NotPermitted(f"the client id {client_id} is not that of this connection in the group {group}")
+    if separated and core.may_change(context):
+        return id_at_brokers(context.principal.user, group, client_id)
     return client_id
+
+
+def _is_member(core: Messaging, channel: Channel, client_id: str, group: str) -> bool:
+    member = core.registry.member(channel)
+    return member is not None and member.client_id == client_id and group in member.consumers
 
 
 def restore_id(command: RemotingCommand) -> str | None:
