@@ -26,7 +26,7 @@ MAGIC_V2: Final = 0xDAA320AB
 _MAGICS: Final = {MAGIC_V1: 1, MAGIC_V2: 2}
 _MAX_V1_TOPIC_LENGTH: Final = 127
 _MAX_V2_TOPIC_LENGTH: Final = 0x7FFF
-# Of a record in bytes; brokers refuse longer ones.
+# Bytes of the properties of a record; brokers refuse longer ones.
 MAX_PROPERTIES_LENGTH: Final = 0x7FFF
 
 
@@ -189,7 +189,7 @@ def decode_messages(data: bytes) -> list[StoredMessage]:
     messages = []
     position = 0
     while position < len(data):
-        message, position = _decode_message(data, position)
+        message, _, position = _decode_message(data, position)
         messages.append(message)
     return messages
 
@@ -199,20 +199,14 @@ def decode_message(data: bytes) -> StoredMessage:
 
     It must end where its size says: bytes of other messages could follow its properties. Raises BodyError.
     """
-    messages = decode_messages(data)
-    if len(messages) != 1:
-        raise BodyError(f"{len(messages)} stored messages where one is expected")
-    sys_flag, magic = messages[0].sys_flag, int.from_bytes(data[4:8], "big")
-    _, position = _take(data, _HEADS[(sys_flag & _HOSTS_V6) >> 4].size, len(messages[0].body), len(data))
-    _, position = _take_sized(data, position, _MAGICS[magic], len(data))
-    _, position = _take_sized(data, position, 2, len(data))
-    if position != len(data):
-        raise BodyError(f"{len(data) - position} bytes follow a stored message")
-    return messages[0]
+    message, end, _ = _decode_message(data, 0)
+    if end != len(data):
+        raise BodyError(f"{len(data) - end} bytes follow a stored message")
+    return message
 
 
-def _decode_message(data: bytes, start: int) -> tuple[StoredMessage, int]:
-    """Decode the record at a position; return it and the position after it."""
+def _decode_message(data: bytes, start: int) -> tuple[StoredMessage, int, int]:
+    """Decode the record at a position; return it, the position after its properties, and that after its size."""
     if len(data) - start < _MIN_HEAD_SIZE:
         raise BodyError("a stored message is cut off")
     sys_flag = int.from_bytes(data[start + _SYS_FLAG_POSITION : start + _SYS_FLAG_POSITION + 4], "big", signed=True)
@@ -244,7 +238,7 @@ def _decode_message(data: bytes, start: int) -> tuple[StoredMessage, int]:
         raise BodyError(f"unknown magic 0x{magic:08X} in a stored message")
     body, position = _take(data, start + head.size, body_length, stop)
     topic, position = _take_sized(data, position, topic_size, stop)
-    text, _ = _take_sized(data, position, 2, stop)
+    text, end = _take_sized(data, position, 2, stop)
     message = StoredMessage(
         topic=topic.decode(errors="replace"),
         body=body,
@@ -262,7 +256,7 @@ def _decode_message(data: bytes, start: int) -> tuple[StoredMessage, int]:
         prepared_transaction_offset=prepared_transaction_offset,
         body_crc=body_crc,
     )
-    return message, stop
+    return message, end, stop
 
 
 def _take(data: bytes, start: int, length: int, limit: int) -> tuple[bytes, int]:
