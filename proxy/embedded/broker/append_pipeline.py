@@ -88,16 +88,14 @@ class AppendPipeline:
             raise MessageIllegal(
                 f"a message body of {len(body)} bytes is larger than {self._settings.max_message_size}"
             )
-        if len(text) > MAX_PROPERTIES_LENGTH // 4 and len(text.encode()) > MAX_PROPERTIES_LENGTH:
-            raise MessageIllegal(f"message properties are longer than {MAX_PROPERTIES_LENGTH} bytes")
+        _check_properties(text)
 
     def _with_properties(self, message: StoredMessage, pairs: Mapping[str, str]) -> StoredMessage:
         try:
             text = properties.encode(pairs)
         except BodyError as error:
             raise MessageIllegal(str(error)) from None
-        if len(text) > MAX_PROPERTIES_LENGTH // 4 and len(text.encode()) > MAX_PROPERTIES_LENGTH:
-            raise MessageIllegal(f"message properties are longer than {MAX_PROPERTIES_LENGTH} bytes")
+        _check_properties(text)
         return message.updated(text)
 
     # Delays (RocketMQ's HookUtils.handleScheduleMessage).
@@ -238,6 +236,12 @@ def int_or(text: str | None, default: int) -> int:
         return default if text is None else int(text)
     except ValueError:
         return default
+
+
+def _check_properties(text: str) -> None:
+    # A character takes at most four bytes.
+    if len(text) > MAX_PROPERTIES_LENGTH // 4 and len(text.encode()) > MAX_PROPERTIES_LENGTH:
+        raise MessageIllegal(f"message properties are longer than {MAX_PROPERTIES_LENGTH} bytes")
 
 
 def _key(due: int, commit_log_offset: int) -> bytes:

@@ -33,8 +33,7 @@ class Appended:
         self._count += 1
         self._last_offset = message.queue_offset
         if len(self._codes) < _MAX_TAGS:
-            tag = message.get(properties.TAGS)
-            self._codes.add(tag_code(tag) if tag else 0)
+            self._codes.add(tag_code(message.get(properties.TAGS)))
         if len(self._texts) < _MAX_TESTED:
             self._texts.append(message.properties)
 

@@ -12,6 +12,7 @@ import logging
 import random
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 from proxy.core.backend import Push
 from proxy.core.channel import Channel
@@ -22,7 +23,7 @@ from proxy.embedded.broker.fifo_locks import FifoLocks
 from proxy.embedded.broker.group_notices import GroupNotices
 from proxy.embedded.broker.groups import Groups
 from proxy.embedded.broker.lock_table import QueueLocks
-from proxy.embedded.broker.long_polls import LongPoll
+from proxy.embedded.broker.long_polls import LongPoll, LongPolls
 from proxy.embedded.broker.members import Members
 from proxy.embedded.broker.offsets import Offsets
 from proxy.embedded.broker.poll_waking import ANY_QUEUE, PollWaking
@@ -258,18 +259,6 @@ class Broker:
             and self.waiting_pops.count(key) <= settings.max_polls_per_queue
         )
 
-    def _expire_pulls(self, now: int, budget: WorkBudget) -> None:
-        for poll in self.waiting_pulls.due(now, budget):
-            self._resume(poll, RequestCode.PULL_MESSAGE)
-
-    def _expire_pops(self, now: int, budget: WorkBudget) -> None:
-        for poll in self.waiting_pops.due(now, budget):
-            self._resume(poll, RequestCode.POP_MESSAGE)
-
-    def _expire_notifications(self, now: int, budget: WorkBudget) -> None:
-        for poll in self.waiting_notifications.due(now, budget):
-            self._resume(poll, RequestCode.NOTIFICATION)
-
     # Reading.
 
     def read_one(self, topic: str, queue_id: int, offset: int) -> bytes | None:
@@ -281,6 +270,16 @@ class Broker:
         return records[0] if records else None
 
 
+def _expiry(polls_of: Callable[[Broker], LongPolls[Any]], code: RequestCode) -> Routine:
+    """Return the routine that serves the polls of one kind whose deadline is reached."""
+
+    def expire(broker: Broker, now: int, budget: WorkBudget) -> None:
+        for poll in polls_of(broker).due(now, budget):
+            broker._resume(poll, code)
+
+    return expire
+
+
 # The routines of every broker, in this order.
 _ROUTINES: tuple[Routine, ...] = (
     lambda broker, now, budget: broker.pipeline.tick(now, budget),
@@ -289,9 +288,9 @@ _ROUTINES: tuple[Routine, ...] = (
     lambda broker, now, _: broker.statistics.tick(now),
     Broker._wake_unlocked,
     lambda broker, now, _: broker.waking.tick(),
-    Broker._expire_pulls,
-    Broker._expire_pops,
-    Broker._expire_notifications,
+    _expiry(lambda broker: broker.waiting_pulls, RequestCode.PULL_MESSAGE),
+    _expiry(lambda broker: broker.waiting_pops, RequestCode.POP_MESSAGE),
+    _expiry(lambda broker: broker.waiting_notifications, RequestCode.NOTIFICATION),
     Broker._remove_silent_members,
 )
 

@@ -31,8 +31,7 @@ class TagFilter:
         self.codes = codes
 
     def matches(self, pairs: Mapping[str, str]) -> bool:
-        tag = pairs.get(properties.TAGS)
-        return (0 if not tag else tag_code(tag)) in self.codes
+        return tag_code(pairs.get(properties.TAGS)) in self.codes
 
 
 class SqlFilter:

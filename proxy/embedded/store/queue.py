@@ -17,9 +17,9 @@ CHUNK = 256
 
 
 @lru_cache(4096)
-def tag_code(tag: str) -> int:
-    """Return the hash code by which queues and subscriptions (SubscriptionData.codeSet) identify a tag."""
-    return java_hash_code(tag)
+def tag_code(tag: str | None) -> int:
+    """Return the hash code by which queues and subscriptions (SubscriptionData.codeSet) identify a tag; 0 for none."""
+    return java_hash_code(tag) if tag else 0
 
 
 class Entry(NamedTuple):

@@ -73,8 +73,7 @@ class State:
             queue = self._new_queue(topic, queue_id, message.queue_offset, position)
         if queue.next != message.queue_offset:
             queue.lose(message.queue_offset, position, time)
-        tag = message.get(properties.TAGS)
-        queue.add(position, size, tag_code(tag) if tag else 0, time)
+        queue.add(position, size, tag_code(message.get(properties.TAGS)), time)
         self._touched[queue] = None
         self.time = time
         names = _keys_of(message)
