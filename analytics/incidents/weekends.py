@@ -19,7 +19,7 @@ def closed_weekend(counts: Array, first: int, step: int) -> tuple[int, int] | No
 
     counts: series by period of `step` seconds, the first of which is number `first` since 1970.
     """
-    # A silence that goes on is none: nobody knows whether it ends with the weekend.
+    # A silence that goes on is none: it may not end with the weekend.
     busy = np.flatnonzero(counts)
     for place in np.flatnonzero(np.diff(busy) > 1):
         start, end = int(busy[place]), int(busy[place + 1]) + 1
