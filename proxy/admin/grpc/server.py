@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from functools import partial
 from typing import cast
 
-import anyio.to_thread
 import grpc
 
 from grpc_gateway.server import Server
@@ -14,13 +13,14 @@ from protocol_negotiation.detect import Protocol
 from protocol_negotiation.listener import Listener, ListenerOptions
 from protocol_negotiation.negotiation import Outcome
 from protocol_negotiation.peer import HostPort, Peer
-from protocol_negotiation.tls import Refresh, TlsMode, TlsSource
+from protocol_negotiation.tls import TlsMode, TlsSource
 from protos.apache.rocketmq.v2.admin_pb2_grpc import AdminServicer, add_AdminServicer_to_server
 from proxy.admin.access import Gatekeeping
 from proxy.admin.grpc.groups import find_members
 from proxy.admin.grpc.replica import read_stats
 from proxy.admin.grpc.service import AdminService, forward_call
 from proxy.admin.grpc.throughput import Throughput
+from proxy.admin.tls_reload import reload
 from proxy.observability.metrics.family import Family, Kind, Samples
 from proxy.operations.catalogue import OPERATIONS
 from proxy.operations.services import AdminServices
@@ -92,7 +92,7 @@ class AdminServer:
     async def run(self) -> None:
         """Reload changed certificate files, until cancelled."""
         if self._tls is not None:
-            work = partial(_reload, self._tls)
+            work = partial(reload, self._tls)
             await every(self._reload_interval, work, name="certificate of the Admin gRPC service")
 
     async def close(self) -> None:
@@ -104,8 +104,3 @@ class AdminServer:
         if outcome not in _UNTROUBLED:
             self._gatekeeping.refusals[outcome.value] += 1
             self._services.events.negotiated(outcome, peer, first)
-
-
-async def _reload(tls: TlsSource) -> None:
-    if await anyio.to_thread.run_sync(tls.refresh) is Refresh.FAILED:
-        _log.error("the changed certificate is not usable, the former stays in use: %s", tls.error)

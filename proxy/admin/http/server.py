@@ -23,6 +23,7 @@ from proxy.admin.http import problems
 from proxy.admin.http.guard import Application, Guard
 from proxy.admin.http.names_in_paths import NamesInPaths
 from proxy.admin.http.replica_forwarder import ReplicaForwarder
+from proxy.admin.tls_reload import reload
 from proxy.operations.peers import Peers
 from remoting.tasks import every
 
@@ -139,11 +140,8 @@ class Server(uvicorn.Server):
 
 
 async def _reload(tls: TlsSource) -> None:
-    outcome = await anyio.to_thread.run_sync(tls.refresh)
-    if outcome is Refresh.RELOADED:
+    if await reload(tls) is Refresh.RELOADED:
         tls.context.set_alpn_protocols(["http/1.1"])
-    elif outcome is Refresh.FAILED:
-        _log.error("the changed certificate is not usable, the previous one stays in use: %s", tls.error)
 
 
 def make(application: Application, peers: Peers, gatekeeping: Gatekeeping, reload_interval: float) -> Server:
