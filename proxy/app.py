@@ -6,7 +6,6 @@ and worker threads.
 
 import asyncio
 import contextlib
-import logging
 import socket
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack
@@ -82,7 +81,6 @@ if TYPE_CHECKING:
     from proxy.observability.records.recorder import Recorder
     from proxy.observability.tracing.tracing import Tracing
 
-_log = logging.getLogger("gantry")
 
 # Timeout in seconds for the last announcements to other proxies at shutdown.
 _FLUSH_TIMEOUT = 1.0

@@ -16,8 +16,6 @@ from tests.cluster.servers import Gantry
 
 pytestmark = [pytest.mark.anyio, pytest.mark.complete, pytest.mark.deployments(Deployment.EMBEDDED)]
 
-_MIB = 2**20
-
 
 def _batch(text: str, count: int) -> bytes:
     """Return the body of a batch of empty messages with these properties."""

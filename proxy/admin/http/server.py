@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import logging
 import socket
 import time
 from collections.abc import Iterator
@@ -26,8 +25,6 @@ from proxy.admin.http.replica_forwarder import ReplicaForwarder
 from proxy.admin.tls_reload import reload
 from proxy.operations.peers import Peers
 from remoting.tasks import every
-
-_log = logging.getLogger("gantry.admin")
 
 # Seconds that a connection may be idle between two requests, and for requests in flight at shutdown.
 _KEEP_ALIVE = 30
