@@ -23,37 +23,37 @@ from protocol_negotiation.negotiation import Outcome
 from protocol_negotiation.peer import HostPort, Peer
 from protocol_negotiation.rejection import Http1Rejector
 from proxy.admin.http.admin_api import AdminApi
-from proxy.auth import assembly, auth_metrics
+from proxy.auth import auth_metrics
 from proxy.auth.admin_users import AdminUsers
 from proxy.auth.audit import to_file
 from proxy.auth.audit_topic import AuditTopic
-from proxy.auth.broker_decisions import BrokerDecisions
 from proxy.auth.reload import reload
-from proxy.auth.request_guards import RequestGuards
 from proxy.auth.sources.brokers import BrokerSource
 from proxy.auth.sources.source import Source
 from proxy.backends.cluster.backend import ClusterBackend
-from proxy.backends.cluster.client_bounds import bound_clients
-from proxy.backends.embedded_node import Node, serve_tools
+from proxy.backends.cluster.client_bounds import client_bounds
+from proxy.backends.embedded_node import Node
 from proxy.core import membership
-from proxy.core.advertised_listeners import ListenerRoutes
 from proxy.core.channel import Channel
-from proxy.core.checks import Check, Tools, first_checks
+from proxy.core.client_bounds import ClientBounds
 from proxy.core.client_registry import ClientRegistry, ConsumerGroupChange
 from proxy.core.connections import ConnectionListener
 from proxy.core.forwarding import forward
 from proxy.core.handlers import HANDLERS
-from proxy.core.messaging import Handling, Messaging
+from proxy.core.handlers.tools import ask_only_broker
+from proxy.core.messaging import Messaging
 from proxy.core.push_relay import relay
 from proxy.core.remoting_channel import RemotingChannel
-from proxy.core.signing import new_signer
+from proxy.core.signing import Signer, new_signer
 from proxy.embedded.backend import EmbeddedBackend
+from proxy.embedded.requests import TOOL_REQUESTS
 from proxy.frontends import http_health
 from proxy.frontends.certificates import Certificates
 from proxy.frontends.grpc_frontend import GrpcFrontend
 from proxy.frontends.listeners import Listeners, broker_listener, broker_listening
 from proxy.frontends.remoting_frontend import RemotingFrontend
 from proxy.frontends.revocation import Revocation
+from proxy.guards import Guards
 from proxy.observability import metrics as prometheus
 from proxy.observability import request_logs
 from proxy.observability.metrics import Metrics, core_gauges
@@ -66,14 +66,13 @@ from proxy.overload.holders import Connection
 from proxy.overload.monitor import Overload
 from proxy.replication.heartbeat_sync import HeartbeatSync
 from proxy.replication.sync_topic import SyncTopic
-from proxy.settings.cluster import ClientSignatures
 from proxy.settings.loading import Sources
 from proxy.settings.model import Settings
 from proxy.settings.naming import naming
 from proxy.traffic_rules.engine import RuleEngine
-from proxy.traffic_rules.tenant_guards import TenantGuards
 from remoting.codes import RequestCode
 from remoting.errors import RemotingError
+from remoting.requests import REQUESTS
 from remoting.timeout_wheel import TimeoutWheel, ticking
 
 if TYPE_CHECKING:
@@ -108,87 +107,28 @@ class App:
         self._worker = worker
         self._name = settings.replica or socket.gethostname()
         self._wheel = TimeoutWheel(asyncio.get_running_loop().time)
-        # Observability and core.
         mode = "cluster" if settings.embedded.directory is None else "local"
         self.metrics = Metrics(settings.metrics, self._name, mode)
-        self.registry = ClientRegistry(settings.client_expiry)
         self.tracing = self._new_tracing()
-        self.authority = assembly.authority(settings.auth, self._user_sources(), settings.sync.topics)
-        self.request_guards = None if self.authority is None else RequestGuards(self.authority, settings, self.registry)
-        self._tenant_guards = TenantGuards(settings, self.authority is not None)
-        self.core = self._new_core()
-        if settings.has_embedded_broker:
-            serve_tools(self.core)
-        guards = {} if self.request_guards is None else self.request_guards.reply_guards
-        self.core.reply_guards = {**guards, **self.metrics.requests.dead_letters.reply_guards}
-        self.core.signer = new_signer(settings.cluster, self.authority is not None)
-        self.core.judges_signed, self.core.judges_unsigned = assembly.judged(settings, self.authority is not None)
-        self.overload = self._new_overload()
-        self.rules = RuleEngine(self.core, settings.rules)
-        # Notified of every client connection, remoting or gRPC.
-        self.connection_listeners: list[ConnectionListener] = [
-            self.metrics.connections,
-            request_logs.log_closed_connection,
-            self.rules.connections.on_connection_event,
-            *self._tenant_guards.connection_listeners,
-        ]
-        if self.request_guards is not None:
-            self.connection_listeners.append(self.request_guards.replies.on_connection_event)
         self.traffic = self._new_recorder()
-        # Frontends and admin API. The connections of all protocols share the event loop.
-        self.turns = FairTurns(asyncio.get_running_loop())
-        guard = None if self.authority is None else assembly.grpc_guard(settings.auth, self.authority)
-        self.grpc = GrpcFrontend(
-            self.core,
-            settings,
-            self.connection_listeners,
-            self.rules.resource_names,
-            self.overload.watch,
-            guard,
-            self.turns,
-            lambda: health_checks.backend_works(self),
-        )
-        self.remoting = RemotingFrontend(
-            self.core,
-            self._wheel,
-            settings.limits,
-            self.connection_listeners,
-            self.rules.names,
-            self.overload.watch,
-            None if self.authority is None else self.authority.of_command,
-            self.turns,
-        )
-        if self.authority is not None:
-            Revocation(self.core, self.authority, lambda: self.channels, self.grpc)
-        self.admin_services = AdminServices(self, sources)
-        users = None if self.authority is None or guard is None else AdminUsers(self.authority, guard)
-        self.admin = AdminApi(self.admin_services, users)
-        self.remoting.on_protocol_error = self.admin_services.events.undecodable
-        self.admin_grpc = self._new_admin_grpc()
+        self.registry = ClientRegistry(settings.client_expiry)
+        self.guards = Guards(settings, self.registry, self._user_sources())
+        self.authority = self.guards.authority
         self.certificates = Certificates(settings, ticket_secret)
-        self._listeners = self._new_listeners()
+        self._push = CountedPush(self.guards.check_push(relay))
         self._heartbeat_sync: HeartbeatSync | None = None
-        # Last, so that no later failure leaves a store open.
-        check_push = (self._tenant_guards if self.request_guards is None else self.request_guards).check_push
-        self._push = push = CountedPush(check_push(relay))
-        directory = settings.embedded.directory
-        with naming("embedded.directory"):
-            self._node = None if directory is None else Node(settings, directory, push, check_push)
-        self.backend: ClusterBackend | EmbeddedBackend = (
-            ClusterBackend(
-                settings.cluster, self._wheel, push, self.metrics.upstreams, self.certificates.cluster, self.core.signer
-            )
-            if self._node is None
-            else self._node.backend
-        )
-        self.core.backend = self.backend
-        topic = settings.auth.audit_topic
-        self._audit = None if topic is None else AuditTopic(topic, SyncTopic(self.backend, topic).send)
-        if isinstance(self.backend, ClusterBackend):
-            bound_clients(self.core, self.backend)
-            self.backend.on_unresponsive.append(self.core.end_polls_at)
-        self._broker_listener = None if self._node is None else self._new_broker_listener(self._node)
-        self._wire_metrics()
+        signer = new_signer(settings.cluster, self.authority is not None)
+        with contextlib.ExitStack() as failed:
+            self._node = self._new_node()
+            self.backend = self._new_backend(signer)
+            # A failure from here on must not leave a store open.
+            failed.callback(self.backend.close)
+            self.core = self._new_core(signer)
+            self.rules = RuleEngine(self.core, settings.rules)
+            self._new_frontends()
+            self._new_admin(sources)
+            self._wire()
+            failed.pop_all()
 
     # Construction.
 
@@ -200,25 +140,108 @@ class App:
 
         return Tracing(self.settings.tracing, self._name)
 
-    def _new_core(self) -> Messaging:
-        more: dict[int, Handling] = {} if self.request_guards is None else self.request_guards.handlers
-        self._transactions = CountedTransactions(more.get(RequestCode.END_TRANSACTION, forward))
-        checks: tuple[Check, ...] = (*first_checks(self.settings), Tools(self.settings.permitted_tools).check)
-        if self.authority is not None and self.request_guards is not None:
-            passes = self.settings.cluster.client_signatures is ClientSignatures.PASS
-            decides = BrokerDecisions(self.authority, lambda: self.rules.names_by_user) if passes else self.authority
-            checks = (*checks[:-1], decides, checks[-1], self.request_guards.replies.expect)
-        checks = (*checks, *self._tenant_guards.checks)
+    def _new_node(self) -> Node | None:
+        """Return the embedded broker of this process, if configured. Raises StorageError."""
+        directory = self.settings.embedded.directory
+        if directory is None:
+            return None
+        with naming("embedded.directory"):
+            return Node(self.settings, directory, self._push, self.guards.check_push)
+
+    def _new_backend(self, signer: Signer | None) -> ClusterBackend | EmbeddedBackend:
+        if self._node is not None:
+            return self._node.backend
+        cluster = self.settings.cluster
+        return ClusterBackend(
+            cluster, self._wheel, self._push, self.metrics.upstreams, self.certificates.cluster, signer
+        )
+
+    def _new_core(self, signer: Signer | None) -> Messaging:
+        requests, handlers = REQUESTS, {**HANDLERS, **self.guards.handlers}
+        if self.settings.has_embedded_broker:
+            # Clients' listeners, too, serve the tools' requests that only the embedded broker knows.
+            requests = {**REQUESTS, **TOOL_REQUESTS}
+            handlers |= dict.fromkeys(TOOL_REQUESTS, ask_only_broker)
+        self._transactions = CountedTransactions(handlers.get(RequestCode.END_TRANSACTION, forward))
+        handlers[RequestCode.END_TRANSACTION] = self._transactions
+        checks = self.guards.checks(lambda: self.rules.names_by_user)
+        observers = (self.metrics.observe, *request_logs.observers(self.settings.logs))
         return Messaging(
             self.settings,
             self.registry,
-            self._tenant_guards.wrap({**HANDLERS, **more, RequestCode.END_TRANSACTION: self._transactions}),
-            forward,
-            checks if self.tracing is None else (*checks, self.tracing.begin),
-            (self.metrics.observe, *request_logs.observers(self.settings.logs)),
-            (membership.notify, self.metrics.group_changes.count, self._announce_change),
-            ListenerRoutes(),
+            self.backend,
+            requests=requests,
+            handlers=self.guards.wrap(handlers),
+            forward=forward,
+            checks=checks if self.tracing is None else (*checks, self.tracing.begin),
+            observers=observers if self.traffic is None else (*observers, self.traffic.observe),
+            listeners=(membership.notify, self.metrics.group_changes.count, self._announce_change),
+            reply_guards={**self.guards.reply_guards, **self.metrics.requests.dead_letters.reply_guards},
+            signer=signer,
+            judges_signed=self.guards.judges_signed,
+            judges_unsigned=self.guards.judges_unsigned,
+            bounds=client_bounds(self.settings, self.backend)
+            if isinstance(self.backend, ClusterBackend)
+            else ClientBounds(),
         )
+
+    def _new_frontends(self) -> None:
+        """Make the listeners and the frontends behind them. The connections of all protocols share the event loop."""
+        settings, authority = self.settings, self.authority
+        self.turns = FairTurns(asyncio.get_running_loop())
+        self.overload = self._new_overload()
+        # Notified of every client connection, remoting or gRPC.
+        self.connection_listeners: list[ConnectionListener] = [
+            self.metrics.connections,
+            request_logs.log_closed_connection,
+            self.rules.connections.on_connection_event,
+            *self.guards.connection_listeners,
+        ]
+        if self.traffic is not None:
+            self.connection_listeners.append(self.traffic.on_connection_event)
+        self.grpc = GrpcFrontend(
+            self.core,
+            settings,
+            self.connection_listeners,
+            self.rules.resource_names,
+            self.overload.watch,
+            self.guards.grpc,
+            self.turns,
+            lambda: health_checks.backend_works(self),
+        )
+        self.remoting = RemotingFrontend(
+            self.core,
+            self._wheel,
+            settings.limits,
+            self.connection_listeners,
+            self.rules.names,
+            self.overload.watch,
+            None if authority is None else authority.of_command,
+            self.turns,
+        )
+        if authority is not None:
+            Revocation(self.core, authority, lambda: self.channels, self.grpc)
+
+    def _new_admin(self, sources: Sources | None) -> None:
+        """Make the admin API, HTTP and gRPC, and the listeners, which answer health checks. Raises TlsError."""
+        self.admin_services = AdminServices(self, sources)
+        grpc = self.guards.grpc
+        users = None if self.authority is None or grpc is None else AdminUsers(self.authority, grpc)
+        self.admin = AdminApi(self.admin_services, users)
+        self.admin_grpc = self._new_admin_grpc()
+        self._listeners = self._new_listeners()
+        self._broker_listener = None if self._node is None else self._new_broker_listener(self._node)
+
+    def _wire(self) -> None:
+        """Connect parts that notify each other."""
+        self.remoting.on_protocol_error = self.admin_services.events.undecodable
+        if self.traffic is not None:
+            self.registry.listeners.append(self.traffic.on_membership_event)
+        if isinstance(self.backend, ClusterBackend):
+            self.backend.on_unresponsive.append(self.core.end_polls_at)
+        topic = self.settings.auth.audit_topic
+        self._audit = None if topic is None else AuditTopic(topic, SyncTopic(self.backend, topic).send)
+        self._wire_metrics()
 
     def _user_sources(self) -> list[Source]:
         auth = self.settings.auth
@@ -254,11 +277,7 @@ class App:
         # Importing Arrow takes 0.25 s.
         from proxy.observability.records.recorder import Recorder
 
-        recorder = Recorder(self.settings.traffic, self._name, self._worker)
-        self.core.observers.append(recorder.observe)
-        self.registry.listeners.append(recorder.on_membership_event)
-        self.connection_listeners.append(recorder.on_connection_event)
-        return recorder
+        return Recorder(self.settings.traffic, self._name, self._worker)
 
     def _new_admin_grpc(self) -> "AdminServer | None":
         """Return the Admin gRPC service, if configured. Raises TlsError."""
@@ -274,9 +293,7 @@ class App:
         address = self.settings.embedded.listen
         if address is None:
             return None
-        entrance = self._tenant_guards.wrap_entrance(self.core, node.entrance)
-        if self.request_guards is not None:
-            entrance = self.request_guards.wrap_entrance(self.core, entrance)
+        entrance = self.guards.wrap_entrance(self.core, node.entrance)
         accept = partial(self.remoting.accept_at_broker, entrance, node.client_left)
         listener = broker_listener(
             address,

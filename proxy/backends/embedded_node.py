@@ -13,12 +13,11 @@ from proxy.core.backend import Push, unchecked
 from proxy.core.channel import Channel
 from proxy.core.context import Context
 from proxy.core.forwarding import limit_poll
-from proxy.core.handlers import tools
-from proxy.core.messaging import Entrance, Messaging, Reply
+from proxy.core.messaging import Entrance, Reply
 from proxy.core.push_relay import relay
 from proxy.embedded.backend import EmbeddedBackend, wall_clock
 from proxy.embedded.broker.settings import BrokerSettings
-from proxy.embedded.requests import BROKER_REQUESTS, TOOL_REQUESTS
+from proxy.embedded.requests import BROKER_REQUESTS
 from proxy.embedded.server import Server, close_silent, push_via
 from proxy.embedded.store.durable import DurableStore
 from proxy.embedded.store.options import StoreOptions, SyncPolicy
@@ -128,11 +127,6 @@ class Node:
         yield FAILED, {(): int(store.failed is not None)}
         yield CORRUPT, {(): store.corrupt}
         yield MESSAGES, by_label(broker.statistics.counts)
-
-
-def serve_tools(core: Messaging) -> None:
-    """Serve the tools' requests that only the embedded broker knows also at the clients' listeners."""
-    core.serve_more(TOOL_REQUESTS, tools.ask_only_broker)
 
 
 @cache

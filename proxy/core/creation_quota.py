@@ -5,7 +5,7 @@ The first use of each name takes a creation from the client's budget. Without on
 first whether the name exists, so that clients can always use existing ones.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from time import monotonic
 
 from proxy.core.backend import Backend
@@ -37,7 +37,7 @@ def _name_field(code: int, kind: Created) -> str:
 class CreationQuota:
     """Admits the names of topics and groups. per_day: creations of all clients together within a day."""
 
-    def __init__(self, backend: Callable[[], Backend], per_client: int, per_address: int, per_day: int) -> None:
+    def __init__(self, backend: Backend, per_client: int, per_address: int, per_day: int) -> None:
         self._backend = backend
         self._budgets = CreationBudgets(per_client, per_address, per_day)
         self.counts = self._budgets.counts
@@ -70,7 +70,7 @@ class CreationQuota:
 
     def _admit(self, channel: Channel, kind: Created, name: str) -> bool:
         """Return whether a name is known to exist, or the client has a creation left."""
-        exists = kind is Created.TOPIC and self._backend().cached_route(name) is not None
+        exists = kind is Created.TOPIC and self._backend.cached_route(name) is not None
         if not exists and not self._budgets.take(channel, int(monotonic() * 1000)):
             return False
         self._remember(kind, name)
@@ -94,7 +94,7 @@ class CreationQuota:
 
     async def _topic_exists(self, name: str) -> bool:
         try:
-            await self._backend().route(name)
+            await self._backend.route(name)
         except TopicNotExist:
             return False
         return True
@@ -104,9 +104,9 @@ class CreationQuota:
         command = commands.request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": name})
         spec = REQUESTS[RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG]
         failure: RemotingError = ServiceUnavailable("no broker is available")
-        for broker in await self._backend().brokers():
+        for broker in await self._backend.brokers():
             try:
-                reply = await self._backend().request(broker, spec, command.copy(), _TIMEOUT, None)
+                reply = await self._backend.request(broker, spec, command.copy(), _TIMEOUT, None)
             except RemotingError as error:
                 failure = error
                 continue

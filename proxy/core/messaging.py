@@ -18,16 +18,14 @@ from proxy.core.advertised_listeners import ListenerRoutes
 from proxy.core.backend import Backend
 from proxy.core.channel import Channel
 from proxy.core.checks import Budget, Check, Drain
+from proxy.core.client_bounds import ClientBounds
 from proxy.core.client_registry import ClientRegistry, ConsumerGroupChange
 from proxy.core.context import Context
-from proxy.core.creation_quota import CreationQuota
 from proxy.core.empty_poll import UNREAD
 from proxy.core.events import Observer, publish
 from proxy.core.events.request import of_request
 from proxy.core.long_poll import end_poll
-from proxy.core.poll_turns import BrokerPollTurns
 from proxy.core.signing import Signer
-from proxy.core.upstream_shares import UpstreamShares
 from proxy.settings.model import Settings
 from remoting import command as commands
 from remoting.codes import ResponseCode
@@ -46,6 +44,10 @@ Handling = Callable[["Messaging", Context], Awaitable[RemotingCommand] | None]
 # Serve handles a request that has passed the checks; a gate wraps it and may delay or reject the request.
 Serve = Callable[[Context], Awaitable[RemotingCommand] | None]
 Gate = Callable[[Context, Serve], Awaitable[RemotingCommand] | None]
+ReplyGuard = Callable[[Context, RemotingCommand], None]
+
+_NO_GUARDS: Final[Mapping[int, ReplyGuard]] = {}
+_UNBOUNDED: Final = ClientBounds()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,56 +63,56 @@ class Entrance:
 
 
 class Messaging:
-    """The messaging core. `handlers` handle their codes; `forward` handles all other codes.
+    """The messaging core.
 
-    `observers` receive an observation of each answered request on an observed channel.
+    requests: rows of the served requests. handlers: handle their codes; forward: handles all other codes. observers:
+    receive an observation of each answered request on an observed channel. listeners: called with the changes of
+    consumer groups. reply_guards: called with the replies to requests of their codes, which they may change; not with
+    errors. signer: signs requests to brokers; None if Gantry has no credentials. judges_signed, judges_unsigned:
+    whether Gantry decides about requests that remoting clients have signed, and about those without a signature.
     """
 
     def __init__(
         self,
         settings: Settings,
         registry: ClientRegistry,
+        backend: Backend,
+        *,
         handlers: Mapping[int, Handling],
         forward: Handling,
         checks: Sequence[Check],
-        observers: Sequence[Observer],
-        listeners: Sequence[Callable[["Messaging", ConsumerGroupChange], None]],
-        listener_routes: ListenerRoutes,
+        requests: Mapping[int, RequestSpec] = REQUESTS,
+        observers: Sequence[Observer] = (),
+        listeners: Sequence[Callable[["Messaging", ConsumerGroupChange], None]] = (),
+        reply_guards: Mapping[int, ReplyGuard] = _NO_GUARDS,
+        signer: Signer | None = None,
+        judges_signed: bool = False,
+        judges_unsigned: bool = False,
+        bounds: ClientBounds = _UNBOUNDED,
     ) -> None:
         self.settings = settings
         self.registry = registry
-        self.backend: Backend
-        self.listener_routes = listener_routes
+        self.backend = backend
+        # Of the listeners, once they are open.
+        self.listener_routes = ListenerRoutes()
         self.budget = Budget(settings.limits.total_bytes)
         self.drain = Drain()
         # Requests without a reply, and the number of those that are not long polls.
         self.in_flight: set[Context] = set()
         self.active_requests = 0
-        self._requests: Mapping[int, RequestSpec] = REQUESTS
+        self._requests = requests
         self._handlers = handlers
         self._forward = forward
         self._checks = tuple(checks)
         # Wraps the handling of all requests while traffic rules are active.
         self.gate: Gate | None = None
-        # Signs requests to brokers, if Gantry has credentials.
-        self.signer: Signer | None = None
-        # Whether Gantry decides about requests that remoting clients have signed, and about those without a signature.
-        self.judges_signed = False
-        self.judges_unsigned = False
-        # Divides brokers fairly among the clients, if several clients' requests wait at a broker (a cluster's).
-        self.shares: UpstreamShares | None = None
-        self.poll_turns: BrokerPollTurns | None = None
-        # Bounds the topics and groups that clients' requests create, where the backend does not.
-        self.creations: CreationQuota | None = None
-        # Called with the replies to requests of these codes, which they may change; not with errors.
-        self.reply_guards: Mapping[int, Callable[[Context, RemotingCommand], None]] = {}
+        self.signer = signer
+        self.judges_signed = judges_signed
+        self.judges_unsigned = judges_unsigned
+        self.shares, self.poll_turns, self.creations = bounds
+        self._reply_guards = reply_guards
         self.observers = list(observers)
         self._listeners = listeners
-
-    def serve_more(self, requests: Mapping[int, RequestSpec], handling: Handling) -> None:
-        """Serve further requests of clients, with these rows, beside those of the request table."""
-        self._requests = {**self._requests, **requests}
-        self._handlers = {**self._handlers, **dict.fromkeys(requests, handling)}
 
     def handle(self, channel: Channel, command: RemotingCommand, entrance: Entrance | None = None) -> Reply | None:
         """Handle one request. For a oneway request, return None or a future whose result is meaningless.
@@ -217,7 +219,7 @@ class Messaging:
             result = reply.result()
             if not active and context.code in _PULLS and context.channel.unread_bytes > self.settings.limits.unread:
                 _drop_messages(context, result)
-            guard = self.reply_guards.get(context.code)
+            guard = self._reply_guards.get(context.code)
             if guard is not None:
                 guard(context, result)
             self._observe(context, result.code, now, result)

@@ -235,14 +235,15 @@ def stage(
     core = Messaging(
         DEFAULTS if settings is None else settings,
         registry,
-        handlers,
-        forward,
-        (well_formed,),
-        (lambda seen: observed.append((seen.code, seen.response)),),
-        (membership.notify, lambda _, change: changes.append(change)),
-        ListenerRoutes() if addresses is None else addresses,
+        backend,
+        handlers=handlers,
+        forward=forward,
+        checks=(well_formed,),
+        observers=(lambda seen: observed.append((seen.code, seen.response)),),
+        listeners=(membership.notify, lambda _, change: changes.append(change)),
     )
-    core.backend = backend
+    if addresses is not None:
+        core.listener_routes = addresses
     return Stage(core, backend, registry, observed, changes)
 
 

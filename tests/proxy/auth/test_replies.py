@@ -64,8 +64,8 @@ async def test_a_reply_reaches_the_client_that_has_asked(tmp_path: Path, place: 
         # Once.
         assert (await answer(address)).code == ResponseCode.SYSTEM_ERROR
         assert not alice.pushes
-        assert app.request_guards is not None
-        assert len(app.request_guards.replies) == 0
+        assert app.guards.replies is not None
+        assert len(app.guards.replies) == 0
 
 
 @pytest.mark.parametrize("place", ["clients", "broker"])
@@ -122,8 +122,8 @@ async def test_messages_without_a_reply_are_bounded_and_forgotten(
 ) -> None:
     monkeypatch.setattr(replies, "_MAX_ASKED", 3)
     async with listening(tmp_path, "clients") as (app, address):
-        assert app.request_guards is not None
-        waiting = app.request_guards.replies
+        waiting = app.guards.replies
+        assert waiting is not None
         async with connected(address, ALICE, ID) as alice:
             await alice.heartbeat(producers=["askers"])
             before = next(channel.held_request_bytes for channel in app.channels if channel.session.client_id == ID)

@@ -36,7 +36,7 @@ def answer(_: str, command: RemotingCommand) -> RemotingCommand:
 
 def bounded(per_client: int = 3, per_address: int = 5, per_day: int = 100, **backend: object) -> Stage:
     on = stage(FakeBackend(answer=answer, names=["broker-a"], **backend))  # type: ignore[arg-type]
-    on.core.creations = CreationQuota(lambda: on.backend, per_client, per_address, per_day)
+    on.core.creations = CreationQuota(on.backend, per_client, per_address, per_day)
     return on
 
 
