@@ -91,6 +91,12 @@ class Overloaded(RemotingError):
     code = ResponseCode.SYSTEM_BUSY
 
 
+class MessageNotFound(RemotingError):
+    """A broker has no message at the place that a request names."""
+
+    code = ResponseCode.SYSTEM_ERROR
+
+
 class TopicNotExist(RemotingError):
     """No name server has a route of the topic. topic: its name, where the error was made from that alone."""
 

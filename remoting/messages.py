@@ -52,7 +52,7 @@ TRANSACTION_MASK: Final = 0b11 << 2
 _COMPRESSION_MASK: Final = 0b111 << 8
 # Plain integers, because IntFlag arithmetic is slow.
 _COMPRESSED: Final = int(SysFlag.COMPRESSED)
-_HOSTS_V6: Final = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
+HOSTS_V6: Final = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
 _INNER_BATCH: Final = int(SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP)
 
 
@@ -210,7 +210,7 @@ def _decode_message(data: bytes, start: int) -> tuple[StoredMessage, int, int]:
     if len(data) - start < _MIN_HEAD_SIZE:
         raise BodyError("a stored message is cut off")
     sys_flag = int.from_bytes(data[start + _SYS_FLAG_POSITION : start + _SYS_FLAG_POSITION + 4], "big", signed=True)
-    head = _HEADS[(sys_flag & _HOSTS_V6) >> 4]
+    head = _HEADS[(sys_flag & HOSTS_V6) >> 4]
     stop = start + int.from_bytes(data[start : start + 4], "big")
     if not start + head.size <= stop <= len(data):
         raise BodyError(f"a stored message says that it has {stop - start} bytes, {len(data) - start} are there")
@@ -238,7 +238,7 @@ def _decode_message(data: bytes, start: int) -> tuple[StoredMessage, int, int]:
         raise BodyError(f"unknown magic 0x{magic:08X} in a stored message")
     body, position = _take(data, start + head.size, body_length, stop)
     topic, position = _take_sized(data, position, topic_size, stop)
-    text, end = _take_sized(data, position, 2, stop)
+    text, end = _take_properties(data, position, stop)
     message = StoredMessage(
         topic=topic.decode(errors="replace"),
         body=body,
@@ -275,6 +275,16 @@ def _take_sized(data: bytes, position: int, size: int, limit: int) -> tuple[byte
     return _take(data, start, int.from_bytes(data[position:start], "big"), limit)
 
 
+def _take_properties(data: bytes, position: int, limit: int) -> tuple[bytes, int]:
+    """Return the properties of a record, and the position after them. Like Java's clients, take a length below 0 for 0.
+
+    Brokers store such a record from a batch; it must not cost a client the messages beside it.
+    """
+    if position + 2 <= limit and data[position] & 0x80:
+        return b"", position + 2
+    return _take_sized(data, position, 2, limit)
+
+
 @lru_cache(1024)
 def _host(ip: bytes, port: int) -> tuple[str, int]:
     if not 0 <= port <= 0xFFFF:
@@ -309,7 +319,7 @@ def encode_message(message: StoredMessage) -> bytes:
             message.flag,
             message.queue_offset,
             message.commit_log_offset,
-            message.sys_flag & ~_HOSTS_V6 | hosts,
+            message.sys_flag & ~HOSTS_V6 | hosts,
             message.born_timestamp,
             born_ip,
             message.born_host[1],
@@ -411,7 +421,26 @@ def iterate_batch(data: bytes) -> Iterator[BatchMessage]:
         _, _, _, flag, length = _BATCH_HEAD.unpack_from(data, position)
         content, position = _take(data, start, length, end)
         text, position = _take_sized(data, position, 2, end)
+        if len(text) > MAX_PROPERTIES_LENGTH:
+            raise BodyError("a batch has properties with a length below 0")
         yield BatchMessage(flag, content, text.decode(errors="replace"))
+
+
+def check_batch(data: bytes) -> None:
+    """Raise BodyError unless the body is a batch with nothing after it. Brokers read all lengths as signed numbers."""
+    position, end = 0, len(data)
+    while position < end:
+        start = position + _BATCH_HEAD.size
+        if start + 2 > end:
+            raise BodyError("a batch body is cut off")
+        length = int.from_bytes(data[start - 4 : start], "big", signed=True)
+        text = start + length
+        if length < 0 or text + 2 > end:
+            raise BodyError(f"a batch has a body of {length} bytes in the {end - start} that are left")
+        length = int.from_bytes(data[text : text + 2], "big", signed=True)
+        position = text + 2 + length
+        if length < 0 or position > end:
+            raise BodyError(f"a batch has properties of {length} bytes in the {end - text - 2} that are left")
 
 
 def encode_batch(messages: list[BatchMessage]) -> bytes:

@@ -7,7 +7,7 @@ from functools import partial
 from proxy.auth.authority import Authority
 from proxy.auth.stored_messages import StoredMessages
 from proxy.auth.super_users import SuperUsers
-from proxy.core.client_registry import ClientRegistry, Groups
+from proxy.core.client_registry import ClientRegistry, Groups, Role
 from proxy.core.context import Context
 from proxy.core.messaging import Entrance, Handling, Messaging
 from proxy.core.replies import Replies
@@ -31,6 +31,9 @@ class RequestGuards:
             authority,
             self.replies,
             lambda channel: Groups() if (member := registry.member(channel)) is None else member.groups,
+            lambda group: [
+                member.channel for member in registry.members(Role.PRODUCER, group) if member.channel is not None
+            ],
             brokers_judge=settings.cluster.client_signatures is ClientSignatures.PASS,
             # The embedded broker compares the topic, too.
             recalls_by_id=settings.embedded.directory is None,

@@ -39,6 +39,7 @@ class StoredMessages:
     """Checks the topics of the messages themselves.
 
     replies: finds the recipients of pushed replies. groups_of: returns the groups of a client by accepted heartbeats.
+    producers: returns the clients in a producer group.
     brokers_judge: whether brokers decide about the requests that remoting clients have signed. recalls_by_id: whether
     brokers recall a message by its id, of any topic.
     """
@@ -48,6 +49,7 @@ class StoredMessages:
         authority: Authority,
         replies: Replies,
         groups_of: Callable[[Channel], Groups] = lambda channel: Groups(),
+        producers: Callable[[str], Iterable[Channel]] = lambda group: (),
         *,
         brokers_judge: bool = False,
         recalls_by_id: bool = True,
@@ -55,6 +57,7 @@ class StoredMessages:
         self._authority = authority
         self._replies = replies
         self._groups_of = groups_of
+        self._producers = producers
         self._brokers_judge = brokers_judge
         # For the core: handlers of requests, and `Messaging.reply_guards`.
         self.handlers = {
@@ -110,15 +113,12 @@ class StoredMessages:
     async def _send_back(self, core: Messaging, context: Context, serve: Serve) -> RemotingCommand:
         if not self._is_trusted(context):
             message = await stored_topics.view(core, context, context.fields["offset"])
-            if message is not None:
-                group, stored = context.fields["group"], real_topic(message)
-                topic = popped_topic(stored, group)
-                needed = (
-                    () if topic == RETRY_PREFIX + group else (Permission(ResourceKind.TOPIC, topic, (Action.SUB,)),)
-                )
-                denial = self._denial(context, needed, also_affected(message, stored))
-                if denial is not None:
-                    return denial
+            group, stored = context.fields["group"], real_topic(message)
+            topic = popped_topic(stored, group)
+            needed = () if topic == RETRY_PREFIX + group else (Permission(ResourceKind.TOPIC, topic, (Action.SUB,)),)
+            denial = self._denial(context, needed, also_affected(message, stored))
+            if denial is not None:
+                return denial
         return await served(serve, context)
 
     def end_transaction(
@@ -130,12 +130,11 @@ class StoredMessages:
     async def _end_transaction(self, core: Messaging, context: Context, serve: Serve) -> RemotingCommand:
         if not self._is_trusted(context):
             half = await stored_topics.view(core, context, context.fields["commitLogOffset"])
-            if half is not None:
-                topic = committed_topic(half)
-                needed = (Permission(ResourceKind.TOPIC, topic, (Action.PUB,)),)
-                denial = self._denial(context, needed, also_affected(half, topic))
-                if denial is not None:
-                    return denial
+            topic = committed_topic(half)
+            needed = (Permission(ResourceKind.TOPIC, topic, (Action.PUB,)),)
+            denial = self._denial(context, needed, also_affected(half, topic))
+            if denial is not None:
+                return denial
         return await served(serve, context)
 
     def recall(self, core: Messaging, context: Context, serve: Serve | None = None) -> Awaitable[RemotingCommand]:
@@ -156,11 +155,12 @@ class StoredMessages:
         return context.principal is OWN or (self._brokers_judge and left_to_brokers(context))
 
     def check_push(self, push: Push) -> Push:
-        """Return a relay that drops messages for clients without the permission on the message's topic.
+        """Return a relay that refuses messages for clients without the permission on the message's topic.
 
         They are those of transaction checks, since any client can register as a member of a producer group, and of
-        CONSUME_MESSAGE_DIRECTLY, whose sender chooses any message of the broker. Replies go to the client that has
-        asked, since any client can register with its client id.
+        CONSUME_MESSAGE_DIRECTLY, whose sender chooses any message of the broker. A check goes to another member of the
+        group that has the permission. Replies go to the client that has asked, since any client can register with its
+        client id.
         """
 
         def checked(channel: Channel, command: RemotingCommand) -> Reply | None:
@@ -174,11 +174,21 @@ class StoredMessages:
             needed = None if find is None or not command.body else find(command)
             if needed is None or self._may_receive(channel, needed, command):
                 return push(channel, command)
-            if command.is_oneway:
-                return None
+            self._deny(channel, channel.principal, command, f"{needed.actions[0]} on Topic:{needed.name}")
+            other = self._other_producer(needed, command)
+            if other is not None:
+                return push(other, command)
             return _refused(f"the client's user has no permission {needed.actions[0]} on the message's topic")
 
         return checked
+
+    def _other_producer(self, needed: Permission, command: RemotingCommand) -> Channel | None:
+        """Return a member of a transaction check's producer group that may receive it; None for other requests."""
+        if command.code != RequestCode.CHECK_TRANSACTION_STATE:
+            return None
+        (group,) = _group_of(command).producers
+        members = (channel for channel in self._producers(group) if not channel.closed)
+        return next((channel for channel in members if self._may_receive(channel, needed, command)), None)
 
     def _may_receive(self, channel: Channel, needed: Permission, command: RemotingCommand) -> bool:
         principals, host = [channel.principal], channel.peer.address.host
@@ -192,10 +202,7 @@ class StoredMessages:
         if isinstance(channel, BrokerChannel):
             # It may be another replica, with many clients.
             principals += channel.session.members.values()
-        if any(self._authority.first_denied(principal, (needed,), host) is None for principal in principals):
-            return True
-        self._deny(channel, channel.principal, command, f"{needed.actions[0]} on Topic:{needed.name}")
-        return False
+        return any(self._authority.first_denied(principal, (needed,), host) is None for principal in principals)
 
     def _deny(self, channel: Channel, principal: Principal, command: RemotingCommand, text: str) -> None:
         self._authority.counts[principal.method, "forbidden"] += 1

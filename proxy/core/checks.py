@@ -6,15 +6,14 @@ import math
 from collections.abc import Callable
 from typing import Final
 
+from proxy.core import send_checks
 from proxy.core.context import Context
 from proxy.core.long_poll import end_poll
 from proxy.settings.model import Settings
-from remoting import messages, properties
-from remoting.batch_flag import may_be_batch
 from remoting.codes import GO_AWAY_VERSION, RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import GoAway, InvalidRequest, NotPermitted, Overloaded, UnsupportedRequest
-from remoting.names import LITE_SEPARATOR, LMQ_PREFIX, MAX_NAME_LENGTH, parent_topic
+from remoting.names import MAX_NAME_LENGTH
 from remoting.requests import Action, Direction, RequestSpec
 from remoting.signature import ACCESS_KEY
 
@@ -45,41 +44,6 @@ def well_formed(context: Context) -> None:
         if value is not None and len(value) > MAX_NAME_LENGTH:
             length = len(value)
             raise InvalidRequest(f"the field {name} of {length} characters is over the limit of {MAX_NAME_LENGTH}")
-
-
-def lite_queues(context: Context) -> None:
-    """Reject a message for the queue of a lite topic with a name that brokers cannot parse.
-
-    Brokers of RocketMQ 5.5 fail again and again at such a message, and give consumers no later message of any topic
-    (LiteEventDispatcher.doDispatch; the parts of the name are divided by `$`). Raises InvalidRequest, and BodyError for
-    a batch that cannot be read.
-    """
-    spec = context.spec
-    if spec is None or spec.send is None:
-        return
-    names, fields, body = spec.send, context.fields, context.command.body
-    _check_lite_queues(fields.get(names.properties, ""))
-    if may_be_batch(context.code, fields) and any(name in body for name in _LITE_NAMES):
-        for message in messages.iterate_batch(body):
-            _check_lite_queues(message.properties)
-
-
-def _check_lite_queues(text: str) -> None:
-    if properties.LITE_TOPIC in text and LITE_SEPARATOR in (properties.get(text, properties.LITE_TOPIC) or ""):
-        raise InvalidRequest(f"the name of a lite topic has the character {LITE_SEPARATOR}")
-    if properties.INNER_MULTI_DISPATCH not in text:
-        return
-    for queue in (properties.get(text, properties.INNER_MULTI_DISPATCH) or "").split(","):
-        if queue.startswith(LMQ_PREFIX + LITE_SEPARATOR) and (
-            parent_topic(queue) is None or queue.count(LITE_SEPARATOR) > _LITE_SEPARATORS
-        ):
-            raise InvalidRequest(f"{queue[:_MAX_SHOWN]} is not the queue of a lite topic")
-
-
-_LITE_NAMES: Final = (properties.LITE_TOPIC.encode(), properties.INNER_MULTI_DISPATCH.encode())
-_LITE_SEPARATORS: Final = 2
-# Characters of a name in an error.
-_MAX_SHOWN: Final = 100
 
 
 class OwnCredentials:
@@ -115,11 +79,11 @@ def first_checks(settings: Settings) -> tuple[Check, ...]:
     """Return the checks before the decision about permissions. An embedded broker gets no signatures of Gantry."""
     access_key = settings.cluster.access_key
     if settings.has_embedded_broker:
-        # It has no lite topics.
+        # It has no lite topics, and encodes records itself.
         return (well_formed,)
     if access_key is None:
-        return well_formed, lite_queues
-    return well_formed, lite_queues, OwnCredentials(access_key).check
+        return well_formed, send_checks.records, send_checks.lite_queues
+    return well_formed, send_checks.records, send_checks.lite_queues, OwnCredentials(access_key).check
 
 
 class Tools:

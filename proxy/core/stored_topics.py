@@ -14,7 +14,7 @@ from remoting import command as commands
 from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import NotPermitted, ServiceUnavailable
+from remoting.errors import MessageNotFound, NotPermitted, ServiceUnavailable
 from remoting.ids import RecallHandle
 from remoting.names import RETRY_PREFIX, TIMER_TOPIC, TOOLS_GROUP, is_internal, parent_topic
 from remoting.pulling import NOTHING, reading_fields
@@ -33,13 +33,14 @@ _QUEUE_DELAYS = (0.0, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32)
 _MAX_DIGITS = 19
 
 
-async def view(core: Messaging, context: Context, offset: str) -> messages.StoredMessage | None:
-    """Return the message at an offset of the request's broker, perhaps without its body; None if there is none.
+async def view(core: Messaging, context: Context, offset: str) -> messages.StoredMessage:
+    """Return the message at an offset of the request's broker, perhaps without its body.
 
-    Several guards look at the message of one request, which is looked up once. That there is none is not remembered:
-    there may be one when the next guard looks.
+    Several guards look at the message of one request, which is looked up once.
 
-    Raises NotPermitted if it is not one of the broker's messages, ServiceUnavailable, BodyError.
+    Raises MessageNotFound if there is none. The request must not reach the broker then: there may be one when it
+    arrives, which nothing has checked. Raises NotPermitted if it is not one of the broker's messages,
+    ServiceUnavailable, BodyError.
     """
     broker = context.fields.get("bname") or context.channel.peer.broker
     if not broker:
@@ -50,14 +51,13 @@ async def view(core: Messaging, context: Context, offset: str) -> messages.Store
     if viewed is not None and viewed.broker == broker and viewed.offset == offset:
         return viewed.message
     message = await view_at(core, broker, offset)
-    if message is not None:
-        # The body may have megabytes, and the request may wait.
-        context.viewed = Viewed(broker, offset, replace(message, body=b""))
+    # The body may have megabytes, and the request may wait.
+    context.viewed = Viewed(broker, offset, replace(message, body=b""))
     return message
 
 
-async def view_at(core: Messaging, broker: str, offset: str) -> messages.StoredMessage | None:
-    """Return the message at an offset of a broker. Returns None, and raises errors, as `view`.
+async def view_at(core: Messaging, broker: str, offset: str) -> messages.StoredMessage:
+    """Return the message at an offset of a broker. Raises errors as `view`.
 
     A broker takes the bytes at any offset for a record (DefaultMessageStore.lookMessageByOffset), those too in the body
     of a client's message. It is one of its messages only if a queue has it at this offset. The embedded broker finds
@@ -72,7 +72,7 @@ async def view_at(core: Messaging, broker: str, offset: str) -> messages.StoredM
             return message
         raise NotPermitted(f"the broker {broker} has no message at the offset {offset} in a queue")
     if reply.code == ResponseCode.SYSTEM_ERROR and (reply.remark or "").startswith(NO_MESSAGE):
-        return None
+        raise MessageNotFound(reply.remark)
     # Without the message's topic there is no decision.
     raise ServiceUnavailable(f"the broker {broker} does not show the message: {reply.remark}")
 
@@ -198,4 +198,5 @@ async def topics_of_delayed(core: Messaging, context: Context) -> set[str]:
             # There may be further ones, of any topic.
             return topics if len(delayed) < _MAX_DELAYED else {*topics, ""}
         await asyncio.sleep(_LOOKUP_INTERVAL)
-    return set()
+    # There may be one when the request reaches the broker.
+    return {""}

@@ -12,8 +12,8 @@ from remoting import properties, send_message
 from remoting.codes import RequestCode
 from remoting.errors import RemotingError
 from remoting.fastjson import load_object
-from remoting.messages import StoredMessage
-from remoting.names import RETRY_PREFIX
+from remoting.messages import HOSTS_V6, StoredMessage
+from remoting.names import LMQ_PREFIX, RETRY_PREFIX, is_internal
 
 # Producer group of resent messages (MixAll.CLIENT_INNER_PRODUCER_GROUP).
 _PRODUCER = "CLIENT_INNER_PRODUCER"
@@ -87,7 +87,11 @@ async def target_topic(
     message, or if it is not known how the group consumes.
     """
     if to == "topic":
-        return origin(message, group)
+        topic = origin(message, group)
+        # The producer can set the property with the topic, and Gantry may write to internal topics.
+        if is_internal(topic) or topic.startswith(LMQ_PREFIX) or topic in replica.settings.sync.topics:
+            raise RemotingError(f"the message names the topic {topic}, which is not one of clients")
+        return topic
     if to == "pop_retry" or (to == "auto" and await _pops(replica, group, broker, message, protocols)):
         # Topics of enableRetryTopicV2 have a `+` in their names, and brokers reject messages to such names.
         if not await reads_old_retry_topics(replica, broker):
@@ -133,7 +137,8 @@ async def send_again(
         queue_id=queue,
         broker=broker,
         default_topic_queues=1,
-        sys_flag=message.sys_flag,
+        # Its hosts may be of IPv6, those of the copy are not (`proxy.core.send_checks`).
+        sys_flag=message.sys_flag & ~HOSTS_V6,
         born_timestamp=message.born_timestamp,
         flag=message.flag,
         properties=properties.encode(kept),

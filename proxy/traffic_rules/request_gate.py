@@ -19,7 +19,7 @@ from proxy.traffic_rules.request_attributes import RequestAttributes
 from remoting import command as commands
 from remoting.codes import STORED, RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import ClientGone, NotPermitted, RemotingError
+from remoting.errors import ClientGone, MessageNotFound, NotPermitted, RemotingError
 
 _SEND_BACK: Final = int(RequestCode.CONSUMER_SEND_MSG_BACK)
 Handling = Awaitable[RemotingCommand] | None
@@ -57,14 +57,14 @@ class RequestGate:
     async def _handle_send_back(self, context: Context, serve: Serve) -> RemotingCommand:
         """Serve a send-back as the rules decide by the topics of the message: the one in the request may be false.
 
-        A message that is in no queue any more is matched by the topic in the request, unless rules deny by topics.
+        A message that is in no queue, any more or yet, is matched by the topic in the request, unless rules deny by
+        topics.
         """
         attributes = RequestAttributes(context)
         try:
             message = await stored_topics.view(self._core, context, context.fields["offset"])
-            if message is not None:
-                attributes.stored_topics = stored_topics.topics_of(message, context.fields["group"])
-        except NotPermitted:
+            attributes.stored_topics = stored_topics.topics_of(message, context.fields["group"])
+        except (MessageNotFound, NotPermitted):
             if self.evaluator.denies_by_topics(_SEND_BACK):
                 raise
         return await served(lambda request: self._handle(attributes, request, serve), context)

@@ -22,7 +22,7 @@ from proxy.traffic_rules.namespaced_channel import NamespacedChannel
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import NotPermitted
+from remoting.errors import MessageNotFound, NotPermitted
 from remoting.messages import StoredMessage
 
 _Handled = Awaitable[RemotingCommand] | None
@@ -86,8 +86,8 @@ async def _serve_own(
     offset = context.fields[field]
     try:
         message = await stored_topics.view(core, context, offset)
-        own = message is None or is_own(message)
-    except NotPermitted:
+        own = is_own(message)
+    except (MessageNotFound, NotPermitted):
         own = False
     if own:
         return await served(serve, context)

@@ -107,6 +107,15 @@ def test_decode_message_requires_exactly_one_record() -> None:
             messages.decode_message(raw)
 
 
+def test_properties_with_a_length_below_0_are_empty_as_in_java() -> None:
+    """Brokers store such a record from a batch; the messages beside it are readable."""
+    record = bytearray(messages.encode_message(replace(MESSAGE, properties="")))
+    record[-2:] = (0xFFFE).to_bytes(2, "big")
+    first, second = messages.decode_messages(bytes(record) + golden.STORED_V4)
+    assert (first, second) == (replace(MESSAGE, properties=""), MESSAGE)
+    assert messages.decode_message(bytes(record)) == first
+
+
 @pytest.mark.parametrize("raw", [golden.STORED_V4, golden.STORED_V6, golden.STORED_LONG_TOPIC])
 def test_a_truncated_record_is_a_body_error(raw: bytes) -> None:
     for stop in range(1, len(raw)):
@@ -248,6 +257,22 @@ def test_batches_match_java() -> None:
 @given(st.lists(st.builds(BatchMessage, INT32, st.binary(max_size=50), PLAIN), max_size=4))
 def test_encode_batch_then_decode_returns_the_same_messages(batch: list[BatchMessage]) -> None:
     assert messages.decode_batch(messages.encode_batch(batch)) == batch
+
+
+@given(st.lists(st.builds(BatchMessage, INT32, st.binary(max_size=50), PLAIN), max_size=4), st.data())
+def test_check_batch_accepts_and_rejects_what_decode_batch_does(batch: list[BatchMessage], data: st.DataObject) -> None:
+    raw = bytearray(messages.encode_batch(batch))
+    messages.check_batch(bytes(raw))
+    if raw:
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    raw = raw[: data.draw(st.integers(0, len(raw)))]
+    try:
+        messages.decode_batch(bytes(raw))
+    except BodyError:
+        with pytest.raises(BodyError):
+            messages.check_batch(bytes(raw))
+    else:
+        messages.check_batch(bytes(raw))
 
 
 def test_a_truncated_batch_is_a_body_error_or_a_shorter_batch() -> None:

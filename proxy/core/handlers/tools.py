@@ -17,6 +17,7 @@ from remoting.errors import (
     ConnectionLost,
     ConsumerNotOnline,
     InvalidRequest,
+    MessageNotFound,
     NotPermitted,
     RemotingError,
     RequestTimeout,
@@ -87,15 +88,14 @@ async def find_message(core: Messaging, context: Context) -> None:
     failure: RemotingError | None = None
     for broker in brokers:
         try:
-            message = await stored_topics.view_at(core, broker, str(place.offset))
-        except NotPermitted:
+            await stored_topics.view_at(core, broker, str(place.offset))
+        except (MessageNotFound, NotPermitted):
             continue
         except RemotingError as error:
             failure = error
         else:
-            if message is not None:
-                context.broker = broker
-                return
+            context.broker = broker
+            return
     if failure is not None:
         raise failure
     raise NotPermitted(f"no broker has the message {text}")

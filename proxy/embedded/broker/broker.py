@@ -96,7 +96,7 @@ class Broker:
         self._notices = GroupNotices(self._send_notices)
         self.locks = QueueLocks(settings.lock_timeout)
         self.pipeline = AppendPipeline(settings, store, self.message_appended)
-        self.transactions = Transactions(settings, store, self.pipeline, self.members.next_producer, push)
+        self.transactions = Transactions(settings, store, self.pipeline, self.members.producers_in_turn, push)
         self.checkpoints = Checkpoints(store)
         self.fifo_locks = FifoLocks(store)
         self._handlers = handlers

@@ -175,13 +175,14 @@ class Members:
         consumers = self.consumers.get(group)
         return None if consumers is None else consumers.subscriptions.get(topic)
 
-    def next_producer(self, group: str) -> Channel | None:
-        """Return the next member of a producer group in turn, or None."""
+    def producers_in_turn(self, group: str) -> list[Channel]:
+        """Return the members of a producer group, another one first each time."""
         channels = [channel for channel in self.producers.get(group, ()) if not channel.closed]
         if not channels:
-            return None
+            return channels
         self._turn += 1
-        return channels[self._turn % len(channels)]
+        first = self._turn % len(channels)
+        return channels[first:] + channels[:first]
 
     def producer_channels(self, client_id: str) -> list[Channel]:
         """Return the channels of producers with this client id."""

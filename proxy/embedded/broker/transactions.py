@@ -5,6 +5,7 @@ it is committed, rolled back, or checked too often without a result. Unlike in R
 every check, so that its offsets, by which a producer ends it, do not change.
 """
 
+import asyncio
 import heapq
 import logging
 from collections.abc import Callable, Mapping
@@ -19,7 +20,7 @@ from proxy.embedded.broker.work_budget import WorkBudget
 from proxy.embedded.store import StorageError, Store
 from remoting import command as commands
 from remoting import messages, properties
-from remoting.codes import RequestCode
+from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.ids import OffsetMessageId
 from remoting.messages import TRANSACTION_MASK, StoredMessage, SysFlag
@@ -67,7 +68,8 @@ class HalfMessage:
 class Transactions:
     """Half messages by commit log offset.
 
-    `next_producer` returns the member of a producer group to send the next check to, by `push`.
+    `producers` returns the members of a producer group in the order in which they are sent the next check, by `push`,
+    until it refuses none. Anyone can be a member: a check that it refuses does not reach its client.
     """
 
     def __init__(
@@ -75,13 +77,13 @@ class Transactions:
         settings: BrokerSettings,
         store: Store,
         pipeline: AppendPipeline,
-        next_producer: Callable[[str], Channel | None],
+        producers: Callable[[str], list[Channel]],
         push: Push,
     ) -> None:
         self._settings = settings
         self._store = store
         self._pipeline = pipeline
-        self._next_producer = next_producer
+        self._producers = producers
         self._push = push
         self._table = store.table("halves")
         self._rows = {int.from_bytes(key, "big"): HalfMessage.decode(value) for key, value in self._table.items()}
@@ -225,15 +227,24 @@ class Transactions:
                 return
             group = message.get(properties.PRODUCER_GROUP) or ""
         # The member first: without one, the message, perhaps of megabytes, need not be read.
-        producer = self._next_producer(group)
-        if producer is not None and message is None and (message := self._read(offset, budget)) is None:
+        producers = self._producers(group)
+        if producers and message is None and (message := self._read(offset, budget)) is None:
             return
         half.checks, half.last_check = half.checks + 1, now
         self._table.put(_key(offset), half.encode())
-        if producer is None or message is None:
+        if message is None or not self._send_check(producers, message, half, budget):
             _log.info("producer group %s has no member to check a transaction with", group)
-        else:
-            self._push(producer, self._check_request(message, half))
+
+    def _send_check(
+        self, producers: list[Channel], message: StoredMessage, half: HalfMessage, budget: WorkBudget
+    ) -> bool:
+        """Send a check to the first producer that may receive it; return whether there is one."""
+        for producer in producers:
+            request = self._check_request(message, half)
+            budget.use()
+            if not _refused(self._push(producer, request)):
+                return True
+        return False
 
     def _read(self, offset: int, budget: WorkBudget) -> StoredMessage | None:
         """Return a half message; forget it and return None if it was removed."""
@@ -275,6 +286,13 @@ class Transactions:
             self._pipeline.append(unresolved, pairs, now)
             self._table.delete(_key(message.commit_log_offset))
         del self._rows[message.commit_log_offset]
+
+
+def _refused(reply: "asyncio.Future[RemotingCommand] | None") -> bool:
+    """Return whether a push was refused, so that its client has not got it."""
+    if reply is None or not reply.done() or reply.cancelled() or reply.exception() is not None:
+        return False
+    return reply.result().code == ResponseCode.NO_PERMISSION
 
 
 def _key(commit_log_offset: int) -> bytes:

@@ -17,7 +17,7 @@ from proxy.core.replies import Replies
 from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, response, success
-from remoting.errors import BodyError, NotPermitted, ServiceUnavailable
+from remoting.errors import BodyError, MessageNotFound, NotPermitted, RemotingError, ServiceUnavailable
 from remoting.ids import OffsetMessageId, RecallHandle
 from remoting.requests import REQUESTS
 from remoting.signature import Credentials
@@ -104,6 +104,28 @@ async def test_transaction_checks_are_dropped_for_users_without_the_permission(t
         channel.principal = made.principal(user, Method.SIGNATURE)
         push(channel, check)
         assert len(relayed) == count
+
+
+async def test_a_transaction_check_goes_to_a_member_that_may_receive_it(tmp_path: Path) -> None:
+    """Without any permission, a client can be a member of others' producer group, and a broker can choose it."""
+    made = authority(tmp_path)
+    half = messages.StoredMessage(topic="orders", properties="PGROUP\x01p\x02")
+    check = request(RequestCode.CHECK_TRANSACTION_STATE, messages.encode_message(half), True)
+    stranger, gone, producer = (
+        FakeChannel(principal=made.principal(user, Method.SIGNATURE)) for user in ("bob-0001", "alice-1", "alice-1")
+    )
+    gone.closed = True
+    members = {"p": [stranger, gone, producer], "other": [producer]}
+    asked: list[Channel] = []
+    guard = StoredMessages(made, Replies(), producers=lambda group: members[group])
+    push = guard.check_push(lambda channel, _: asked.append(channel))
+    push(stranger, check)
+    assert asked == [producer]
+    members["p"].remove(producer)
+    refused = push(stranger, check)
+    assert asked == [producer]
+    assert refused is not None
+    assert (await refused).code == NO_PERMISSION
 
 
 async def test_transactions_of_other_topics_are_not_ended(tmp_path: Path) -> None:
@@ -229,7 +251,7 @@ async def test_delayed_messages_of_other_topics_are_not_recalled(tmp_path: Path)
 
     core, guard = stage(FakeBackend(answer=answer)).core, StoredMessages(made, Replies())
     channel = FakeChannel(principal=made.principal("alice-1", Method.SIGNATURE))
-    for identity, code in (("A", 0), ("B", NO_PERMISSION), ("C", 0), ("B more", NO_PERMISSION)):
+    for identity, code in (("A", 0), ("B", NO_PERMISSION), ("C", NO_PERMISSION), ("B more", NO_PERMISSION)):
         handle = RecallHandle("orders", "broker-a", 1, identity)
         recall = request(RequestCode.RECALL_MESSAGE, topic="orders", recallHandle=str(handle), bname="broker-a")
         reply = await guard.recall(core, Context(channel, recall, REQUESTS[recall.code], 0.0))
@@ -259,29 +281,26 @@ async def test_a_handle_that_only_java_reads_is_not_left_to_the_broker(
 
 @pytest.mark.parametrize("code", [RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.END_TRANSACTION])
 @pytest.mark.parametrize(
-    ("shown", "forwarded"),
+    ("shown", "error"),
     [
-        (response(ResponseCode.SYSTEM_BUSY, remark="[OVERLOAD]"), False),
-        (response(ResponseCode.NO_PERMISSION, remark="no"), False),
-        (response(ResponseCode.SYSTEM_ERROR, remark="java.lang.NullPointerException"), False),
-        (response(ResponseCode.SYSTEM_ERROR, remark="can not find message by the offset, 1"), True),
+        (response(ResponseCode.SYSTEM_BUSY, remark="[OVERLOAD]"), ServiceUnavailable),
+        (response(ResponseCode.NO_PERMISSION, remark="no"), ServiceUnavailable),
+        (response(ResponseCode.SYSTEM_ERROR, remark="java.lang.NullPointerException"), ServiceUnavailable),
+        (response(ResponseCode.SYSTEM_ERROR, remark="can not find message by the offset, 1"), MessageNotFound),
     ],
 )
 async def test_without_the_messages_topic_nothing_is_forwarded(
-    tmp_path: Path, code: RequestCode, shown: RemotingCommand, forwarded: bool
+    tmp_path: Path, code: RequestCode, shown: RemotingCommand, error: type[RemotingError]
 ) -> None:
+    """Also not if there is no message: there may be one when the request arrives."""
     made = authority(tmp_path)
     backend = FakeBackend(answer=lambda _, sent: shown if sent.code == RequestCode.VIEW_MESSAGE_BY_ID else success())
     core, guard = stage(backend).core, StoredMessages(made, Replies())
     channel = FakeChannel(principal=made.principal("alice-1", Method.SIGNATURE))
     sent = command(code, offset="1", commitLogOffset="1", group="g", bname="broker-a")
-    serving = guard.handlers[code](core, Context(channel, sent, REQUESTS[code], 0.0))
-    if forwarded:
-        assert (await serving).code == 0
-    else:
-        with pytest.raises(ServiceUnavailable, match="does not show the message"):
-            await serving
-    assert [each.code for each in backend.sent] == [RequestCode.VIEW_MESSAGE_BY_ID, *([code] if forwarded else [])]
+    with pytest.raises(error, match=shown.remark if error is MessageNotFound else "does not show the message"):
+        await guard.handlers[code](core, Context(channel, sent, REQUESTS[code], 0.0))
+    assert [each.code for each in backend.sent] == [RequestCode.VIEW_MESSAGE_BY_ID]
 
 
 async def test_a_delayed_message_is_not_hidden_by_others_with_its_id(tmp_path: Path) -> None:

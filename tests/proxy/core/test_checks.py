@@ -1,9 +1,8 @@
 import pytest
 
-from proxy.core.checks import Tools, first_checks, lite_queues, well_formed
+from proxy.core.checks import Tools, first_checks, well_formed
 from proxy.core.context import Context
 from proxy.settings.model import Settings
-from remoting import messages, properties
 from remoting.codes import RequestCode
 from remoting.errors import InvalidRequest, NotPermitted
 from remoting.requests import REQUESTS, Action, RequestSpec
@@ -110,36 +109,3 @@ async def test_names_are_limited_in_length(name: str) -> None:
     well_formed(Context(FakeChannel(), complete(send, **{name: "x" * 262}), send, 0.0))
     with pytest.raises(InvalidRequest, match=f"the field {name} of 263 characters is over the limit of 262"):
         well_formed(Context(FakeChannel(), complete(send, **{name: "x" * 263}), send, 0.0))
-
-
-@pytest.mark.anyio
-@pytest.mark.parametrize(
-    ("pairs", "accepted"),
-    [
-        ({"KEYS": "$"}, True),
-        ({"__LITE_TOPIC": "a"}, True),
-        ({"__LITE_TOPIC": "a$b"}, False),
-        ({"INNER_MULTI_DISPATCH": "%LMQ%$orders$a,%LMQ%x,other"}, True),
-        ({"INNER_MULTI_DISPATCH": "other,%LMQ%$orders$a$b"}, False),
-        ({"INNER_MULTI_DISPATCH": "%LMQ%$orders"}, False),
-        ({"INNER_MULTI_DISPATCH": "%LMQ%$$a"}, False),
-    ],
-)
-async def test_messages_at_which_a_broker_would_stop_are_rejected(pairs: dict[str, str], accepted: bool) -> None:
-    """It would give consumers no later message of any topic."""
-    text = properties.encode(pairs)
-    batch = messages.encode_batch([messages.BatchMessage(0, b"a", ""), messages.BatchMessage(0, b"b", text)])
-    for code, fields, body in (
-        (RequestCode.SEND_MESSAGE, {"properties": text}, b"body"),
-        (RequestCode.SEND_MESSAGE_V2, {"i": text}, b"body"),
-        (RequestCode.SEND_MESSAGE_V2, {"m": "true"}, batch),
-        (RequestCode.SEND_BATCH_MESSAGE, {"m": "true"}, batch),
-    ):
-        command = complete(REQUESTS[code], **fields)
-        command.body = body
-        sent = Context(FakeChannel(), command, REQUESTS[code], 0.0)
-        if accepted:
-            lite_queues(sent)
-        else:
-            with pytest.raises(InvalidRequest):
-                lite_queues(sent)

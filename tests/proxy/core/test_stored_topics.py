@@ -10,7 +10,7 @@ from proxy.embedded.store import frame
 from proxy.settings.model import Settings
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, response, success
-from remoting.errors import BodyError, NotPermitted, ServiceUnavailable
+from remoting.errors import BodyError, MessageNotFound, NotPermitted, ServiceUnavailable
 from remoting.ids import OffsetMessageId
 from remoting.messages import StoredMessage, encode_message
 from tests.proxy.fakes import FakeBackend, FakeChannel, stage
@@ -72,7 +72,7 @@ class Log:
         return success(body=encode_message(found))
 
 
-async def look(log: Log, offset: str) -> StoredMessage | None:
+async def look(log: Log, offset: str) -> StoredMessage:
     on = stage(FakeBackend(answer=log))
     context = Context(FakeChannel(), request(RequestCode.VIEW_MESSAGE_BY_ID, bname="broker-a"), None, 0.0)
     return await view(on.core, context, offset)
@@ -83,7 +83,8 @@ async def look(log: Log, offset: str) -> StoredMessage | None:
 async def test_a_message_is_one_that_a_queue_has_at_its_offset(lag: int) -> None:
     log = Log({("orders", "2", "7"): REAL}, lag)
     assert await look(log, "1000") == REAL
-    assert await look(log, "999") is None
+    with pytest.raises(MessageNotFound):
+        await look(log, "999")
     for offset in ("1200", "1400"):
         with pytest.raises(NotPermitted, match=f"no message at the offset {offset}"):
             await look(log, offset)
@@ -94,10 +95,10 @@ async def test_a_message_is_looked_up_once_for_a_request() -> None:
     log = Log({("orders", "2", "7"): REAL})
     on = stage(FakeBackend(answer=log))
     context = Context(FakeChannel(), request(RequestCode.VIEW_MESSAGE_BY_ID, bname="broker-a"), None, 0.0)
-    assert await view(on.core, context, "999") is None
+    with pytest.raises(MessageNotFound):
+        await view(on.core, context, "999")
     for _ in range(3):
         found = await view(on.core, context, "1000")
-        assert found is not None
         assert (found.topic, found.properties) == (REAL.topic, REAL.properties)
     # There may be one by now, and another offset has another one.
     log.bytes["999"] = encode_message(replace(REAL, commit_log_offset=999))
@@ -198,4 +199,7 @@ async def test_the_embedded_broker_finds_its_messages_by_checksums(tmp_path: Pat
 
 async def shown_by(app: App, offset: str) -> StoredMessage | None:
     context = Context(FakeChannel(), request(RequestCode.VIEW_MESSAGE_BY_ID, bname="broker-a"), None, 0.0)
-    return await view(app.core, context, offset)
+    try:
+        return await view(app.core, context, offset)
+    except MessageNotFound:
+        return None

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.core.channel import Channel
+from proxy.core.messaging import completed
 from proxy.embedded.broker.broker import Broker
 from proxy.embedded.broker.dispatch import new_broker
 from proxy.embedded.broker.settings import BrokerSettings
@@ -37,6 +38,8 @@ class BrokerHarness:
     client: FakeChannel = field(default_factory=FakeChannel)
     pushed: list[tuple[Channel, RemotingCommand]] = field(default_factory=list)
     push_answer: RemotingCommand | Exception | None = None
+    # Channels that may receive nothing.
+    refused: list[Channel] = field(default_factory=list)
     elapse: Callable[[], float] = lambda: 0.0
 
     def __post_init__(self) -> None:
@@ -50,6 +53,8 @@ class BrokerHarness:
         self.broker.random.seed(0)
 
     def _push(self, channel: Channel, command: RemotingCommand) -> "asyncio.Future[RemotingCommand] | None":
+        if channel in self.refused:
+            return completed(commands.response(ResponseCode.NO_PERMISSION))
         self.pushed.append((channel, command))
         if command.is_oneway:
             return None

@@ -70,7 +70,7 @@ async def test_register_and_unregister_change_memberships(backend: EmbeddedBacke
     assert not backend.broker.members.consumers
     await backend.register(channel, groups, ["broker-a"])
     assert list(backend.broker.members.consumers) == ["g"]
-    assert backend.broker.members.next_producer("p") is channel
+    assert backend.broker.members.producers_in_turn("p") == [channel]
     await backend.unregister(channel, groups)
     assert not backend.broker.members.consumers
     assert not backend.broker.members.producers

@@ -97,6 +97,19 @@ async def test_an_unresolved_message_is_checked_until_it_is_resolved(harness: Br
     assert (harness.bodies("t"), len(harness.pushed)) == ([b"half"], count)
 
 
+async def test_members_that_may_not_receive_checks_keep_them_from_none() -> None:
+    harness = BrokerHarness(BrokerSettings(transaction_timeout=1000, transaction_interval=1000, transaction_checks=3))
+    harness.topic("t")
+    producer = FakeChannel()
+    strangers = [FakeChannel() for _ in range(20)]
+    harness.refused.extend(strangers)
+    for channel in (*strangers[:10], producer, *strangers[10:]):
+        harness.join(producers=["pg"], channel=channel)
+    _half(harness)
+    harness.pass_time(10_000)
+    assert [channel for channel, _ in harness.pushed] == [producer] * 3
+
+
 async def test_a_message_over_the_maximum_of_checks_is_discarded() -> None:
     harness = BrokerHarness(BrokerSettings(transaction_timeout=1000, transaction_interval=1000, transaction_checks=3))
     harness.topic("t")

@@ -121,7 +121,10 @@ async def test_delayed_messages_of_other_tenants_are_not_recalled() -> None:
     assert int(RequestCode.RECALL_MESSAGE) not in TenantMessages(recalls_by_id=False).wrap({})
     channel = GrpcChannel("c", peer())
     for names, expected in (
-        (NameMapping("umbrella"), {"A": 0, "B": ResponseCode.NO_PERMISSION, "C": 0, "D": ResponseCode.NO_PERMISSION}),
+        (
+            NameMapping("umbrella"),
+            {"A": 0, "B": ResponseCode.NO_PERMISSION, "C": ResponseCode.NO_PERMISSION, "D": ResponseCode.NO_PERMISSION},
+        ),
         (None, {"B": 0}),
         # Aliases alone separate no tenants.
         (NameMapping("", (("a", "b"),)), {"B": 0}),
