@@ -54,7 +54,7 @@ def encode_properties(message: SentMessage, kind: properties.MessageType, now: f
     group, context, host = message.message_group, message.trace_context, message.born_host
     pairs: list[str] = []
     # The texts whose size is limited together: names and values of the user properties, tag and keys.
-    limited = _user_texts(user, pairs, options) if user else []
+    limited = _user_texts(user, context, pairs, options) if user else []
     limited += (tag, *keys)
     text = "".join(limited)
     if not f"{text}{message_id}{context}{host}".isprintable():
@@ -125,7 +125,7 @@ def _decompress(body: bytes, max_size: int) -> bytes | None:
     return plain if codec.eof else None
 
 
-def _user_texts(user: dict[str, str], pairs: list[str], options: GatewayOptions) -> list[str]:
+def _user_texts(user: dict[str, str], system_context: str, pairs: list[str], options: GatewayOptions) -> list[str]:
     """Return the names and values of the user properties, and add their encoding to `pairs`."""
     if len(user) > options.max_property_count:
         raise Refused(
@@ -138,8 +138,8 @@ def _user_texts(user: dict[str, str], pairs: list[str], options: GatewayOptions)
         if name in RESERVED_PROPERTIES:
             raise Refused(Code.ILLEGAL_MESSAGE_PROPERTY_KEY, f"property is used by system: {name}")
         texts += (name, value)
-        # An empty value cannot be stored.
-        if value:
+        # An empty value cannot be stored. The system property takes the place of a copied one.
+        if value and not (system_context and name == properties.TRACE_CONTEXT):
             pairs.append(f"{name}\x01{value}\x02")
     return texts
 

@@ -61,15 +61,14 @@ HIDDEN_PROPERTIES = frozenset(
 )
 
 # Clients must not set these as user properties. The additional ones are missing from STRING_HASH_SET: consumers of the
-# official proxy read them, such as the message group in `__SHARDINGKEY`.
+# official proxy read them, such as the message group in `__SHARDINGKEY`. Those that a program may copy from a message
+# that it has received, with no effect at brokers, are none of them: `TRACE_CONTEXT` and `__transactionId__`.
 RESERVED_PROPERTIES = HIDDEN_PROPERTIES | {
     "INNER_MULTI_DISPATCH",
     "INNER_NUM",
     "INNER_BASE",
     "__SHARDINGKEY",
-    "TRACE_CONTEXT",
     "CHECK_IMMUNITY_TIME_IN_SECONDS",
-    "__transactionId__",
     "TRANSACTION_CHECK_TIMES",
     "REDIRECT",
 }

@@ -51,6 +51,9 @@ class ConsumerData:
     def broadcasting(self) -> bool:
         return self.data.get("messageModel") == "BROADCASTING"
 
+    def subscribes(self, topic: str) -> bool:
+        return any(item.get("topic") == topic for item in self.data.get("subscriptionDataSet") or ())
+
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupChange:

@@ -80,6 +80,13 @@ def test_system_properties_are_encoded_as_stored_properties(system: SystemProper
     }
 
 
+@pytest.mark.parametrize(("own", "stored"), [("", "00-copied"), ("00-own", "00-own")])
+def test_copied_properties_of_a_received_message_are_accepted(own: str, stored: str) -> None:
+    copied = {"TRACE_CONTEXT": "00-copied", "__transactionId__": "A1"}
+    message = make_message(SystemProperties(trace_context=own), user=copied)
+    assert encoded_properties(message) == {"UNIQ_KEY": "01AB", **copied, "TRACE_CONTEXT": stored}
+
+
 @pytest.mark.parametrize(
     ("message", "code"),
     [

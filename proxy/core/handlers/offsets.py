@@ -13,17 +13,25 @@ from remoting.requests import REQUESTS
 
 
 def query_consumer_offset(core: Messaging, context: Context) -> Awaitable[RemotingCommand] | None:
-    """Forward the query. For a group without an offset in a queue that never had a message, return offset 0.
+    """Forward the query. For a subscriber without an offset in a queue that never had a message, return offset 0.
 
     Brokers answer such a query with QUERY_NOT_FOUND. A consumer that reads from the end then asks for the maximum
     offset, and misses the messages that are stored between its two requests. As soon as the queue has its first
-    message, brokers return 0 themselves. gRPC clients, which do not sign requests, have a code for an unknown offset.
+    message, brokers return 0 themselves. Other clients, which choose their queues and offsets themselves, get the
+    broker's answer. gRPC clients, which do not sign requests, have a code for an unknown offset.
     """
     reply = forward(core, context)
     zero_if_new = context.fields.get("setZeroIfNotFound", "").lower() != "false"
-    if reply is None or not zero_if_new or not context.channel.signs:
+    if reply is None or not zero_if_new or not context.channel.signs or not _subscribes(core, context):
         return reply
     return _zero_if_empty(core, context, reply)
+
+
+def _subscribes(core: Messaging, context: Context) -> bool:
+    """Return whether the client is a member of the group and has subscribed to the topic."""
+    member = core.registry.member(context.channel)
+    consumer = None if member is None else member.consumer_data.get(context.fields["consumerGroup"])
+    return consumer is not None and consumer.subscribes(context.fields["topic"])
 
 
 async def _zero_if_empty(core: Messaging, context: Context, forwarded: Awaitable[RemotingCommand]) -> RemotingCommand:

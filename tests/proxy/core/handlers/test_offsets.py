@@ -1,5 +1,6 @@
 import pytest
 
+from proxy.core.client_registry import ConsumerData, Member
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
@@ -20,11 +21,18 @@ def offset(value: int) -> RemotingCommand:
 
 
 async def ask(
-    answers: Answers, channel: FakeChannel | None = None, **fields: str
+    answers: Answers, channel: FakeChannel | None = None, subscribed: str | None = None, **fields: str
 ) -> tuple[RemotingCommand, FakeBackend]:
-    """Ask for an offset; the broker gives the answers of each code in turn."""
+    """Ask for an offset; the broker gives the answers of each code in turn.
+
+    subscribed: the topic that the client has subscribed to (default: that of the query).
+    """
     backend = FakeBackend(answer=lambda _, command: answers[command.code].pop(0))
-    reply = await stage(backend).ask(complete(REQUESTS[QUERY], bname="broker-a", **fields), channel or FakeChannel())
+    on, asking = stage(backend), channel or FakeChannel()
+    query = complete(REQUESTS[QUERY], bname="broker-a", **fields)
+    data = ConsumerData({"subscriptionDataSet": [{"topic": subscribed or query.fields["topic"]}]})
+    on.registry.heartbeat(Member(asking, "c", asking), (), {query.fields["consumerGroup"]: data}, 0.0)
+    reply = await on.ask(query, asking)
     assert reply is not None
     return reply, backend
 
@@ -49,6 +57,13 @@ async def test_a_known_offset_is_forwarded() -> None:
     reply, backend = await ask({QUERY: [offset(5)]})
     assert reply.fields == {"offset": "5"}
     assert [sent.code for sent in backend.sent] == [QUERY]
+
+
+async def test_a_client_without_a_subscription_gets_the_brokers_answer() -> None:
+    """It chooses its queues itself, and may take an offset for a sign that the group has consumed."""
+    reply, backend = await ask({QUERY: [NOT_FOUND]}, subscribed="other")
+    assert reply.code == ResponseCode.QUERY_NOT_FOUND
+    assert len(backend.sent) == 1
 
 
 @pytest.mark.parametrize(
