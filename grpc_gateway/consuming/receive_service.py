@@ -15,7 +15,6 @@ from grpc_gateway.consuming.body_decompression import BodyDecompression
 from grpc_gateway.consuming.broker_clocks import BrokerClocks
 from grpc_gateway.consuming.filters import parse_filter
 from grpc_gateway.consuming.lite_subscriptions import is_lite
-from grpc_gateway.consuming.loop_turns import LoopTurns
 from grpc_gateway.consuming.receipt_handle import ReceiptHandle, handle_from_pop
 from grpc_gateway.consuming.renewal import Renewal
 from grpc_gateway.core import Core, dispatch
@@ -30,6 +29,7 @@ from remoting import messages, pop, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError, GoAway, RemotingError
+from remoting.loop_turns import LoopTurns
 from remoting.messages import StoredMessage
 from remoting.pop import PoppedMessage
 from remoting.routes import TopicRoute
@@ -117,7 +117,7 @@ class ReceiveService:
         route = core.cached_route(topic) or await core.route(topic)
         rpc.client.record_subscription(topic, request.filter_expression)
         broker, queue_id = self._choose_queue(receive, request, route)
-        await self._turns.turn()
+        await self._turns.next()
         if not rpc.may_hold(self._core.unread_limit):
             # Before the pop: a client with hundreds of streams would get as many replies into memory.
             await _write_status(rpc, write, _UNREAD)
