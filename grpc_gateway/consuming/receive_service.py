@@ -17,7 +17,7 @@ from grpc_gateway.consuming.filters import parse_filter
 from grpc_gateway.consuming.lite_subscriptions import is_lite
 from grpc_gateway.consuming.receipt_handle import ReceiptHandle, handle_from_pop
 from grpc_gateway.consuming.renewal import Renewal
-from grpc_gateway.core import Core, dispatch
+from grpc_gateway.core import Core
 from grpc_gateway.gateway_options import GatewayOptions
 from grpc_gateway.message_decoding import encode_stored, is_compressed, offset_message_id
 from grpc_gateway.response_status import OK, Refused, status, status_from_reply
@@ -201,8 +201,7 @@ class ReceiveService:
         """Return the reply with messages, or the status if there is none. Raises Refused, RemotingError."""
         rpc, broker = receive.rpc, command.fields["bname"]
         try:
-            pending = dispatch(self._core, rpc.client, command)
-            rpc.trace_id = command.trace_id
+            pending = rpc.dispatch(self._core, command)
             try:
                 reply = await rpc.wait_for(pending, broker, int(command.fields.get("queueId") or _ALL_QUEUES))
             except asyncio.CancelledError:
