@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from remoting.errors import BodyError, Overloaded
+from remoting.token_bucket import TokenBucket
 
 # Maximum depth, which bounds the recursion of the parser. Bodies need less than ten.
 _MAX_DEPTH = 100
@@ -68,22 +69,17 @@ class DialectRate:
     """
 
     def __init__(self, rate: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._rate = rate
-        self._burst = burst
+        self._bucket = TokenBucket(rate, burst, clock())
         self._clock = clock
-        self._available = burst
-        self._updated_at = clock()
 
     def take(self, size: int) -> None:
         """Count a document of `size` bytes. Raises Overloaded if the limit is reached."""
         now = self._clock()
-        self._available = min(self._burst, self._available + (now - self._updated_at) * self._rate)
-        self._updated_at = now
-        if size > self._available:
+        if size > self._bucket.tokens(now):
             raise Overloaded(
                 "too many request bodies that are not standard JSON; send standard JSON, or try again later"
             )
-        self._available -= size
+        self._bucket.take(size, now)
 
 
 _dialect_rate = DialectRate(_REQUEST_DIALECT_RATE, _REQUEST_DIALECT_BURST)

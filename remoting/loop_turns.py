@@ -5,36 +5,41 @@ from collections import deque
 
 
 class LoopTurns:
-    """Admits one step in each iteration of the event loop, in the order of arrival, so that clients are served between.
+    """Admits `limit` steps in each iteration of the event loop, in their order, so that clients are served between.
 
-    Steps are those whose work clients cause without waiting for it, such as the departure of a client from its groups.
+    Examples are the departures of clients from their groups, whose work clients cause without waiting for it, and the
+    pops of receives.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int = 1) -> None:
+        self._limit = limit
+        # Steps admitted in this iteration or the one before.
+        self._admitted = 0
+        # Empty as long as fewer than `limit` steps are admitted.
         self._waiting: deque[asyncio.Future[None]] = deque()
-        # Whether a step has been admitted in this iteration or the one before.
-        self._taken = False
 
     async def next(self) -> None:
         """Wait for this step's turn."""
         loop = asyncio.get_running_loop()
-        if self._taken:
+        if self._admitted == self._limit:
             turn: asyncio.Future[None] = loop.create_future()
             self._waiting.append(turn)
             await turn
             return
-        self._taken = True
-        loop.call_soon(self._pass_on)
+        if not self._admitted:
+            loop.call_soon(self._pass_on, loop)
+        self._admitted += 1
 
     def __len__(self) -> int:
         """Return the number of steps that wait."""
         return len(self._waiting)
 
-    def _pass_on(self) -> None:
-        while self._waiting:
+    def _pass_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._admitted = 0
+        while self._waiting and self._admitted < self._limit:
             turn = self._waiting.popleft()
             if not turn.done():
                 turn.set_result(None)
-                asyncio.get_running_loop().call_soon(self._pass_on)
-                return
-        self._taken = False
+                self._admitted += 1
+        if self._admitted:
+            loop.call_soon(self._pass_on, loop)

@@ -5,8 +5,8 @@ until it is OK (ProcessQueueImpl of the Java client), so a dead letter is stored
 """
 
 import asyncio
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final
 
 from grpc_gateway import validation
 from grpc_gateway.clients.rpc import Rpc
@@ -16,6 +16,7 @@ from grpc_gateway.consuming.broker_clocks import BrokerClocks
 from grpc_gateway.consuming.receipt_handle import ReceiptHandle
 from grpc_gateway.consuming.recent_acks import RecentAcks
 from grpc_gateway.consuming.renewal import Renewal
+from grpc_gateway.consuming.settlement import Settlement, claim
 from grpc_gateway.consuming.settlement_status import settlement_error_status, settlement_status
 from grpc_gateway.core import Core
 from grpc_gateway.gateway_options import GatewayOptions
@@ -51,18 +52,6 @@ _ENTRY_OK: Final = AckMessageResultEntry(status=OK).SerializeToString()
 _MAX_CHECKPOINT_SPAN: Final = 4_096
 # Entries per request, since each may be a request to a broker.
 _MAX_ENTRIES = 1_024
-
-
-class _Acknowledgement:
-    """One entry of an AckMessage: the consumer's handle, and the newest handle, which is sent to the broker."""
-
-    __slots__ = ("handle", "lite_topic", "newest", "status")
-
-    def __init__(self, lite_topic: str, handle: ReceiptHandle, newest: ReceiptHandle) -> None:
-        self.lite_topic = lite_topic
-        self.handle = handle
-        self.newest = newest
-        self.status = OK
 
 
 def _acknowledged(entry: AckEntry) -> bytes:
@@ -113,85 +102,90 @@ class AckService:
 
     async def _ack_one(self, rpc: Rpc, group: str, topic: str, entry: AckEntry) -> Status:
         try:
-            item = await self._acknowledgement(group, entry)
+            settlement = await self._claim(group, topic, entry)
         except Refused as error:
             return settlement_error_status(error)
-        await self._send(rpc, group, topic, [item], _ack_command(group, topic, item))
-        return item.status
+        try:
+            await self._send(rpc, settlement)
+        finally:
+            settlement.release()
+        return settlement.status
 
     async def _ack_many(self, rpc: Rpc, group: str, topic: str, entries: Sequence[AckEntry]) -> list[Status]:
-        results: list[_Acknowledgement | Status] = []
+        results: list[Settlement | Status] = []
         try:
             for entry in entries:
                 try:
-                    results.append(await self._acknowledgement(group, entry))
+                    results.append(await self._claim(group, topic, entry))
                 except Refused as error:
                     results.append(settlement_error_status(error))
-        except BaseException:
+            await self._send_all(rpc, [result for result in results if isinstance(result, Settlement)])
+        finally:
             for result in results:
-                if isinstance(result, _Acknowledgement):
-                    self._finish(group, topic, result.handle, result.newest, None)
-            raise
-        single: list[_Acknowledgement] = []
-        batches: dict[str, list[_Acknowledgement]] = {}
-        for result in results:
-            if isinstance(result, _Acknowledgement):
-                if self._can_batch(topic, result):
-                    batches.setdefault(result.newest.broker_name, []).append(result)
-                else:
-                    single.append(result)
-        await asyncio.gather(
-            *(self._send(rpc, group, topic, [item], _ack_command(group, topic, item)) for item in single),
-            *(self._send_batch(rpc, group, topic, broker, items) for broker, items in batches.items()),
-        )
-        return [result.status if isinstance(result, _Acknowledgement) else result for result in results]
+                if isinstance(result, Settlement):
+                    result.release()
+        return [result.status if isinstance(result, Settlement) else result for result in results]
 
-    def _can_batch(self, topic: str, item: _Acknowledgement) -> bool:
+    async def _send_all(self, rpc: Rpc, settlements: list[Settlement]) -> None:
+        """Send acknowledgements to their brokers, in batches if possible."""
+        single: list[Settlement] = []
+        batches: dict[str, list[Settlement]] = {}
+        for settlement in settlements:
+            if self._can_batch(settlement):
+                batches.setdefault(settlement.newest.broker_name, []).append(settlement)
+            else:
+                single.append(settlement)
+        await asyncio.gather(
+            *(self._send(rpc, settlement) for settlement in single),
+            *(self._send_batch(rpc, broker, batch) for broker, batch in batches.items()),
+        )
+
+    def _can_batch(self, settlement: Settlement) -> bool:
         """Return whether a broker reports the same status for an acknowledgement in a batch as on its own.
 
         The reply to a batch confirms only that it was decoded. A broker silently skips acknowledgements that it cannot
         use: those of wrong queues, and some of deliveries in order.
         """
-        handle = item.newest
+        handle = settlement.newest
         span = handle.queue_offset - handle.start_offset
-        if handle.is_order or item.lite_topic or not 0 <= span < _MAX_CHECKPOINT_SPAN:
+        if handle.is_order or settlement.lite_topic or not 0 <= span < _MAX_CHECKPOINT_SPAN:
             return False
-        route = self._core.cached_route(topic)
+        route = self._core.cached_route(settlement.topic)
         return route is not None and any(
             handle.broker_name == queues.broker and handle.queue_id < queues.read for queues in route.queues
         )
 
-    async def _send_batch(self, rpc: Rpc, group: str, topic: str, broker: str, items: list[_Acknowledgement]) -> None:
-        if len(items) > 1 and await self._send(rpc, group, topic, items, _batch_command(group, topic, broker, items)):
+    async def _send_batch(self, rpc: Rpc, broker: str, batch: list[Settlement]) -> None:
+        """Send acknowledgements to one broker, and end them."""
+        if len(batch) == 1:
+            await self._send(rpc, batch[0])
             return
-        await asyncio.gather(
-            *(self._send(rpc, group, topic, [item], _ack_command(group, topic, item)) for item in items)
-        )
-
-    async def _send(
-        self, rpc: Rpc, group: str, topic: str, items: Sequence[_Acknowledgement], command: RemotingCommand
-    ) -> bool:
-        """Send acknowledgements to their broker, and set their status.
-
-        Return False, without a status, if the command is a batch and the broker is too old for batches.
-        """
         try:
-            reply = await rpc.request(self._core, command, *_target(items))
-            if len(items) > 1 and reply.code == _NOT_SUPPORTED:
-                return False
+            reply = await rpc.request(self._core, _batch_command(broker, batch), broker)
+            if reply.code == _NOT_SUPPORTED:
+                # The broker is too old for batches.
+                await asyncio.gather(*(self._send(rpc, settlement) for settlement in batch))
+                return
             status = settlement_status(reply)
         except RemotingError as error:
             status = settlement_error_status(error)
-        except BaseException:
-            for item in items:
-                self._finish(group, topic, item.handle, item.newest, None)
-            raise
-        for item in items:
-            item.status = status
-            if status.code == _OK:
-                self._acknowledged.add(group, item.handle.text)
-            self._finish(group, topic, item.handle, item.newest, status)
-        return True
+        for settlement in batch:
+            self._end(settlement, status)
+
+    async def _send(self, rpc: Rpc, settlement: Settlement) -> None:
+        """Send one acknowledgement to its broker, and end it."""
+        handle = settlement.newest
+        try:
+            command = settlement_commands.ack(settlement.group, settlement.topic, handle, settlement.lite_topic)
+            status = settlement_status(await rpc.request(self._core, command, handle.broker_name, handle.queue_id))
+        except RemotingError as error:
+            status = settlement_error_status(error)
+        self._end(settlement, status)
+
+    def _end(self, settlement: Settlement, status: Status) -> None:
+        if status.code == _OK:
+            self._acknowledged.add(settlement.group, settlement.original.text)
+        settlement.end(status)
 
     async def change_invisible_duration(
         self, rpc: Rpc, request: ChangeInvisibleDurationRequest
@@ -207,13 +201,12 @@ class AckService:
         handle = ReceiptHandle.parse(request.receipt_handle)
         if (group, handle.text) in self._acknowledged:
             raise Refused(Code.INVALID_RECEIPT_HANDLE, "INVALID_RECEIPT_HANDLE: the message has been consumed already")
-        used = await self._claim_newest(group, handle)
-        command = settlement_commands.change_invisible_duration(
-            group, topic, used, invisible, lite_topic, request.suspend
-        )
-        status: Status | None = None
-        newest = used
+        settlement = await claim(self._renewal, self._clocks, group, topic, handle, lite_topic)
+        newest = used = settlement.newest
         try:
+            command = settlement_commands.change_invisible_duration(
+                group, topic, used, invisible, lite_topic, request.suspend
+            )
             reply = await rpc.request(self._core, command, used.broker_name, used.queue_id)
             status = settlement_status(reply)
             if status.code == Code.OK:
@@ -221,7 +214,8 @@ class AckService:
         except (RemotingError, Refused) as error:
             status = settlement_error_status(error)
         finally:
-            self._finish(group, topic, handle, used, status, invisible)
+            settlement.release()
+        settlement.end(status, invisible)
         rpc.messages = 1
         # Also after an error, since some clients replace their handle by the one of the response.
         return ChangeInvisibleDurationResponse(status=status, receipt_handle=newest.text)
@@ -239,19 +233,20 @@ class AckService:
         handle = ReceiptHandle.parse(request.receipt_handle)
         if handle.commit_log_offset < 0:
             raise Refused(Code.INVALID_RECEIPT_HANDLE, "receipt_handle does not contain the commit log offset")
-        used = await self._claim(group, handle)
-        status: Status | None = None
+        settlement = await claim(self._renewal, self._clocks, group, topic, handle, lite_topic, may_be_expired=True)
+        used = settlement.newest
         try:
             command = settlement_commands.dead_letter(group, topic, used, request.message_id)
             status = settlement_status(await rpc.request(self._core, command, used.broker_name, used.queue_id))
         except RemotingError as error:
             status = settlement_error_status(error)
         finally:
-            if status is not None and status.code == Code.OK:
-                settlement_commands.send_in_background(
-                    self._core, rpc.client, settlement_commands.ack(group, topic, used, lite_topic)
-                )
-            self._finish(group, topic, handle, used, status)
+            settlement.release()
+        if status.code == Code.OK:
+            settlement_commands.send_in_background(
+                self._core, rpc.client, settlement_commands.ack(group, topic, used, lite_topic)
+            )
+        settlement.end(status)
         rpc.messages = 1
         return ForwardMessageToDeadLetterQueueResponse(status=status)
 
@@ -262,59 +257,14 @@ class AckService:
     ) -> str:
         return validation.lite_topic(request.lite_topic, self._options) if request.lite_topic else ""
 
-    async def _acknowledgement(self, group: str, entry: AckEntry) -> _Acknowledgement:
-        """Return the acknowledgement of an entry. Raises Refused."""
+    def _claim(self, group: str, topic: str, entry: AckEntry) -> Coroutine[Any, Any, Settlement]:
+        """Begin the acknowledgement of an entry. Raises Refused."""
         handle = ReceiptHandle.parse(entry.receipt_handle)
-        return _Acknowledgement(self._lite_topic(entry), handle, await self._claim_newest(group, handle))
-
-    async def _claim(self, group: str, handle: ReceiptHandle) -> ReceiptHandle:
-        """Return the newest handle of a delivery, which may have expired, and suspend its renewal."""
-        return await self._renewal.claim(group, handle) if handle.renewal_id else handle
-
-    async def _claim_newest(self, group: str, handle: ReceiptHandle) -> ReceiptHandle:
-        """Return the newest handle of a delivery, and suspend its renewal. Raises Refused if the handle has expired."""
-        newest = await self._claim(group, handle)
-        if self._clocks.has_passed(newest.broker_name, newest.visible_at):
-            if handle.renewal_id:
-                self._renewal.unclaim(group, handle)
-            raise Refused(
-                Code.INVALID_RECEIPT_HANDLE,
-                "INVALID_RECEIPT_HANDLE: receipt handle is expired",
-            )
-        return newest
-
-    def _finish(
-        self,
-        group: str,
-        topic: str,
-        handle: ReceiptHandle,
-        used: ReceiptHandle,
-        status: Status | None,
-        invisible: int | None = None,
-    ) -> None:
-        """End the claim of a renewed delivery. status: None if the rpc was cancelled."""
-        if not handle.renewal_id:
-            return
-        if status is not None and status.code in _FINAL_CODES:
-            self._renewal.settled(group, topic, handle, used, invisible)
-        else:
-            self._renewal.unclaim(group, handle)
+        return claim(self._renewal, self._clocks, group, topic, handle, self._lite_topic(entry))
 
 
-# Codes after which the delivery is not renewed: it is settled, or no settlement of it can succeed.
-_FINAL_CODES: Final = (Code.OK, Code.INVALID_RECEIPT_HANDLE)
-
-
-def _ack_command(group: str, topic: str, item: _Acknowledgement) -> RemotingCommand:
-    return settlement_commands.ack(group, topic, item.newest, item.lite_topic)
-
-
-def _target(items: Sequence[_Acknowledgement]) -> tuple[str, int]:
-    """Return the broker, and the queue id of a single acknowledgement or else -1."""
-    handle = items[0].newest
-    return handle.broker_name, handle.queue_id if len(items) == 1 else -1
-
-
-def _batch_command(group: str, topic: str, broker: str, items: Sequence[_Acknowledgement]) -> RemotingCommand:
-    body = BatchAckBody(broker, batch_acks(topic, group, [item.newest.info for item in items]))
+def _batch_command(broker: str, batch: Sequence[Settlement]) -> RemotingCommand:
+    """Return the acknowledgement of deliveries of one topic to one group."""
+    infos = [settlement.newest.info for settlement in batch]
+    body = BatchAckBody(broker, batch_acks(batch[0].topic, batch[0].group, infos))
     return commands.request(RequestCode.BATCH_ACK_MESSAGE, {"bname": broker}, body.encode())

@@ -9,7 +9,6 @@ from grpc_gateway import validation
 from grpc_gateway.clients.rpc import Rpc, Write
 from grpc_gateway.consuming.body_decompression import BodyDecompression
 from grpc_gateway.consuming.filters import Filter, parse_filter
-from grpc_gateway.consuming.loop_turns import LoopTurns
 from grpc_gateway.core import Core
 from grpc_gateway.gateway_options import GatewayOptions
 from grpc_gateway.message_decoding import encode_stored, is_compressed
@@ -31,6 +30,7 @@ from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError
+from remoting.loop_turns import LoopTurns
 from remoting.messages import PullSysFlag, StoredMessage
 
 # Maximum number of messages in a broker's reply.
@@ -83,7 +83,7 @@ class PullService:
         queue, group = _queue(request.message_queue), validation.group(request.group)
         expression = parse_filter(request.filter_expression)
         _check_offset(request.offset)
-        await self._turns.turn()
+        await self._turns.next()
         if not rpc.may_hold(self._core.unread_limit):
             # Before the pull: a client with hundreds of streams would get as many replies into memory.
             await _write_status(rpc, write, _UNREAD)

@@ -15,10 +15,9 @@ from grpc_gateway.consuming.body_decompression import BodyDecompression
 from grpc_gateway.consuming.broker_clocks import BrokerClocks
 from grpc_gateway.consuming.filters import parse_filter
 from grpc_gateway.consuming.lite_subscriptions import is_lite
-from grpc_gateway.consuming.loop_turns import LoopTurns
 from grpc_gateway.consuming.receipt_handle import ReceiptHandle, handle_from_pop
 from grpc_gateway.consuming.renewal import Renewal
-from grpc_gateway.core import Core, dispatch
+from grpc_gateway.core import Core
 from grpc_gateway.gateway_options import GatewayOptions
 from grpc_gateway.message_decoding import encode_stored, is_compressed, offset_message_id
 from grpc_gateway.response_status import OK, Refused, status, status_from_reply
@@ -30,6 +29,7 @@ from remoting import messages, pop, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError, GoAway, RemotingError
+from remoting.loop_turns import LoopTurns
 from remoting.messages import StoredMessage
 from remoting.pop import PoppedMessage
 from remoting.routes import TopicRoute
@@ -117,7 +117,7 @@ class ReceiveService:
         route = core.cached_route(topic) or await core.route(topic)
         rpc.client.record_subscription(topic, request.filter_expression)
         broker, queue_id = self._choose_queue(receive, request, route)
-        await self._turns.turn()
+        await self._turns.next()
         if not rpc.may_hold(self._core.unread_limit):
             # Before the pop: a client with hundreds of streams would get as many replies into memory.
             await _write_status(rpc, write, _UNREAD)
@@ -201,8 +201,7 @@ class ReceiveService:
         """Return the reply with messages, or the status if there is none. Raises Refused, RemotingError."""
         rpc, broker = receive.rpc, command.fields["bname"]
         try:
-            pending = dispatch(self._core, rpc.client, command)
-            rpc.trace_id = command.trace_id
+            pending = rpc.dispatch(self._core, command)
             try:
                 reply = await rpc.wait_for(pending, broker, int(command.fields.get("queueId") or _ALL_QUEUES))
             except asyncio.CancelledError:

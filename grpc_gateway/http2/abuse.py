@@ -5,6 +5,7 @@ from typing import Final
 
 from grpc_gateway.http2.errors import ConnectionFault, ErrorCode
 from grpc_gateway.http2.limits import Limits
+from remoting.token_bucket import TokenBucket
 
 
 class Abuse(StrEnum):
@@ -61,24 +62,6 @@ SENT_BYTES_PER_FRAME: Final = 32
 SMALL_DATA: Final = 16
 
 
-class TokenBucket:
-    """`burst` tokens at first, refilled by `rate` per second up to `burst`."""
-
-    __slots__ = ("_burst", "_rate", "_since", "_tokens")
-
-    def __init__(self, burst: int, rate: float, now: float) -> None:
-        self._burst = burst
-        self._rate = rate
-        self._tokens = float(burst)
-        self._since = now
-
-    def spend(self, now: float) -> bool:
-        """Take one token; return False if there is none."""
-        self._tokens = min(self._tokens + (now - self._since) * self._rate, self._burst) - 1
-        self._since = now
-        return self._tokens >= 0
-
-
 class AbuseGuard:
     """Counts acts of one connection's peer that are harmless if they are rare."""
 
@@ -107,8 +90,11 @@ class AbuseGuard:
         """Count one act. Raises ConnectionFault if there are too many."""
         bucket = self._buckets.get(abuse)
         if bucket is None:
-            bucket = self._buckets[abuse] = TokenBucket(*RATES[abuse], now)
-        if not bucket.spend(now):
+            burst, rate = RATES[abuse]
+            bucket = self._buckets[abuse] = TokenBucket(rate, burst, now)
+        # Acts beyond the limit are counted, too.
+        bucket.take(1.0, now)
+        if bucket.tokens(now) < 0:
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, abuse.value, abuse)
 
     def charge_frame(self, now: float, requests: int, sent_bytes: int) -> None:

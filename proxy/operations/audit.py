@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 import orjson
 
 from proxy.operations.event_log import Ring
-from proxy.traffic_rules.token_buckets import TokenBucket
+from remoting.token_bucket import TokenBucket
 
 LOGGER = "gantry.audit"
 _log = logging.getLogger(LOGGER)

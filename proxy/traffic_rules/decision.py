@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Literal, NamedTuple
 
 from proxy.traffic_rules.model import Mirror
-from proxy.traffic_rules.token_buckets import TokenBucket
+from remoting.token_bucket import TokenBucket
 
 
 class Rejection(NamedTuple):

@@ -7,8 +7,9 @@ from proxy.traffic_rules.decision import Decision, Rejection
 from proxy.traffic_rules.effects import ActiveRule, DrawPercent, draw_percent
 from proxy.traffic_rules.matching import MAX_NAME_LENGTH, Attributes
 from proxy.traffic_rules.model import Limit
-from proxy.traffic_rules.token_buckets import TokenBucket, TokenBuckets
+from proxy.traffic_rules.token_buckets import TokenBuckets
 from remoting.requests import RECEIVES
+from remoting.token_bucket import TokenBucket
 
 # A constant of this module, because compiled code looks up those of a module that is not compiled.
 _RECEIVES: Final = RECEIVES

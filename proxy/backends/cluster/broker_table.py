@@ -4,10 +4,11 @@ import asyncio
 import math
 from collections.abc import Callable, Mapping
 
-from proxy.backends.cluster.lookup_limit import LookupBudget, SharedLoad
 from proxy.backends.cluster.name_servers import NameServers
+from proxy.backends.cluster.shared_load import SharedLoad
 from remoting.routes import Replicas
 from remoting.tasks import spawn
+from remoting.token_bucket import TokenBucket
 
 # Seconds for which an unknown broker name is not looked up again, and the maximum number of such names.
 _UNKNOWN_SECONDS = 1.0
@@ -39,7 +40,7 @@ class BrokerTable:
         self._refreshing: asyncio.Task[None] | None = None
         self._closed = False
         # Refreshes for unknown brokers: a few at once, then one per interval, for which all look-ups wait.
-        self._lookups = LookupBudget(_LOOKUP_BURST, 1 / _UNKNOWN_SECONDS, self._loop.time)
+        self._lookups = TokenBucket(1 / _UNKNOWN_SECONDS, _LOOKUP_BURST, self._loop.time())
         self._lookup = SharedLoad(self.refresh, _UNKNOWN_SECONDS, self._loop.time)
         # When the table was last loaded after a loss, in seconds, and whether another load is scheduled.
         self._lost_at = -math.inf
@@ -71,9 +72,10 @@ class BrokerTable:
     async def find(self, broker: str) -> Replicas | None:
         """Return a broker that was not in the table, after a refresh; None if no name server lists it."""
         # A client that repeats requests to a removed broker must not load the name servers.
-        refresh = self._loop.time() - self._unknown.get(broker, -math.inf) >= _UNKNOWN_SECONDS
+        now = self._loop.time()
+        refresh = now - self._unknown.get(broker, -math.inf) >= _UNKNOWN_SECONDS
         if refresh:
-            await (self.refresh() if self._lookups.take() else self._lookup.next())
+            await (self._lookup.next() if self._lookups.spend(1.0, now) else self.refresh())
         replicas = self.brokers.get(broker)
         if replicas is None and refresh:
             if len(self._unknown) >= _MAX_UNKNOWN:

@@ -4,10 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Container, Iterable
 from dataclasses import dataclass
 
-from proxy.backends.cluster.lookup_limit import LookupBudget, SharedLoad
+from proxy.backends.cluster.shared_load import SharedLoad
 from remoting.errors import Overloaded, RemotingError, TopicNotExist, no_route
 from remoting.routes import TopicRoute
 from remoting.tasks import spawn
+from remoting.token_bucket import TokenBucket
 
 # Seconds for which an unknown topic is not loaded again; short, as a producer may be about to create it.
 _UNKNOWN_SECONDS = 1.0
@@ -52,7 +53,7 @@ class RouteCache:
         self._clock = clock
         self._refresh = refresh
         self._idle = idle
-        self._unknown = LookupBudget(_UNKNOWN_BURST, _UNKNOWN_RATE, clock)
+        self._unknown = TokenBucket(_UNKNOWN_RATE, _UNKNOWN_BURST, clock())
         self._names = None if load_names is None else SharedLoad(load_names, _LIST_INTERVAL, clock)
         self._entries: dict[str, _Entry] = {}
         self._loading: dict[str, asyncio.Task[TopicRoute]] = {}
@@ -83,11 +84,11 @@ class RouteCache:
             if now - entry.loaded < _UNKNOWN_SECONDS:
                 raise no_route(topic)
         if topic not in self._loading and self._names is not None:
-            if not self._unknown.take():
+            if self._unknown.spend(1.0, now):
                 await self._check_listed(topic, self._names)
             else:
                 route = await asyncio.shield(self._start(topic))
-                self._unknown.put_back()
+                self._unknown.give_back(1.0)
                 return route
         return await asyncio.shield(self._start(topic))
 

@@ -424,6 +424,31 @@ async def test_cancelled_acknowledgement_leaves_the_delivery_renewed() -> None:
     assert harness.sent == [_ACK, _CHANGE]
 
 
+async def test_acknowledgements_that_are_cancelled_before_they_are_sent_leave_their_deliveries_renewed() -> None:
+    harness = AckHarness()
+    harness.core.routes.clear()
+    acks = asyncio.ensure_future(harness.ack(harness.add(1), harness.add(2)))
+    # The deliveries are claimed, and the tasks that send have not begun.
+    await asyncio.sleep(0)
+    acks.cancel()
+    await asyncio.wait((acks,))
+    assert harness.sent == []
+    harness.renewal.sweep(1_100.0)
+    assert harness.sent == [_CHANGE, _CHANGE]
+
+
+@pytest.mark.parametrize("method", ["ack", "change", "forward_to_dead_letter_queue"])
+async def test_delivery_for_which_no_command_can_be_made_stays_renewed(method: str) -> None:
+    harness = AckHarness()
+    handle = harness.add()
+    handle.retry = "unknown"
+    with pytest.raises(ValueError, match="unknown"):
+        await getattr(harness, method)(handle)
+    handle.retry = Retry.NORMAL.value
+    harness.renewal.sweep(1_100.0)
+    assert harness.sent == [_CHANGE]
+
+
 async def test_expired_handle_of_a_renewed_delivery_is_rejected_and_not_claimed() -> None:
     harness = AckHarness()
     handle = receipt_handle(age=70, renewal_id=harness.renewal.new_renewal_id())

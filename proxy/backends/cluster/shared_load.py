@@ -1,4 +1,4 @@
-"""Bounds of name server requests that clients cause by unknown names."""
+"""Loads that concurrent callers share."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,31 +7,6 @@ from typing import Generic, TypeVar
 from remoting.tasks import spawn
 
 _Result = TypeVar("_Result")
-
-
-class LookupBudget:
-    """`burst` look-ups without a result at once, and `rate` per second. `clock` is in seconds."""
-
-    def __init__(self, burst: int, rate: float, clock: Callable[[], float]) -> None:
-        self._burst = burst
-        self._rate = rate
-        self._clock = clock
-        self._left = float(burst)
-        self._at = clock()
-
-    def take(self) -> bool:
-        """Take one look-up; return False if none is left."""
-        now = self._clock()
-        self._left = min(self._left + (now - self._at) * self._rate, self._burst)
-        self._at = now
-        if self._left < 1:
-            return False
-        self._left -= 1
-        return True
-
-    def put_back(self) -> None:
-        """Return a look-up that had a result."""
-        self._left = min(self._left + 1, self._burst)
 
 
 class SharedLoad(Generic[_Result]):
