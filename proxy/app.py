@@ -44,7 +44,6 @@ from proxy.core.handlers.tools import ask_only_broker
 from proxy.core.messaging import Messaging
 from proxy.core.push_relay import relay
 from proxy.core.remoting_channel import RemotingChannel
-from proxy.core.signing import Signer, new_signer
 from proxy.embedded.backend import EmbeddedBackend
 from proxy.embedded.requests import TOOL_REQUESTS
 from proxy.frontends import http_health
@@ -117,13 +116,12 @@ class App:
         self.certificates = Certificates(settings, ticket_secret)
         self._push = CountedPush(self.guards.check_push(relay))
         self._heartbeat_sync: HeartbeatSync | None = None
-        signer = new_signer(settings.cluster, self.authority is not None)
         with contextlib.ExitStack() as failed:
             self._node = self._new_node()
-            self.backend = self._new_backend(signer)
+            self.backend = self._new_backend()
             # A failure from here on must not leave a store open.
             failed.callback(self.backend.close)
-            self.core = self._new_core(signer)
+            self.core = self._new_core()
             self.rules = RuleEngine(self.core, settings.rules)
             self._new_frontends()
             self._new_admin(sources)
@@ -148,15 +146,19 @@ class App:
         with naming("embedded.directory"):
             return Node(self.settings, directory, self._push, self.guards.check_push)
 
-    def _new_backend(self, signer: Signer | None) -> ClusterBackend | EmbeddedBackend:
+    def _new_backend(self) -> ClusterBackend | EmbeddedBackend:
         if self._node is not None:
             return self._node.backend
-        cluster = self.settings.cluster
         return ClusterBackend(
-            cluster, self._wheel, self._push, self.metrics.upstreams, self.certificates.cluster, signer
+            self.settings.cluster,
+            self._wheel,
+            self._push,
+            self.metrics.upstreams,
+            self.certificates.cluster,
+            self.guards.signing.signer,
         )
 
-    def _new_core(self, signer: Signer | None) -> Messaging:
+    def _new_core(self) -> Messaging:
         requests, handlers = REQUESTS, {**HANDLERS, **self.guards.handlers}
         if self.settings.has_embedded_broker:
             # Clients' listeners, too, serve the tools' requests that only the embedded broker knows.
@@ -177,9 +179,7 @@ class App:
             observers=observers if self.traffic is None else (*observers, self.traffic.observe),
             listeners=(membership.notify, self.metrics.group_changes.count, self._announce_change),
             reply_guards={**self.guards.reply_guards, **self.metrics.requests.dead_letters.reply_guards},
-            signer=signer,
-            judges_signed=self.guards.judges_signed,
-            judges_unsigned=self.guards.judges_unsigned,
+            signing=self.guards.signing,
             bounds=client_bounds(self.settings, self.backend)
             if isinstance(self.backend, ClusterBackend)
             else ClientBounds(),

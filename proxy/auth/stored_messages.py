@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
 from proxy.auth.authority import Authority
-from proxy.auth.broker_decisions import left_to_brokers
+from proxy.auth.broker_decisions import passes_authority
 from proxy.auth.policy import Role
 from proxy.auth.resources import popped_topic
 from proxy.core import stored_topics
@@ -153,7 +153,7 @@ class StoredMessages:
         return await served(serve, context)
 
     def _is_trusted(self, context: Context) -> bool:
-        return context.principal is OWN or (self._brokers_judge and left_to_brokers(context))
+        return context.principal is OWN or (self._brokers_judge and passes_authority(context))
 
     def check_push(self, push: Push) -> Push:
         """Return a relay that drops messages for clients without the permission on the message's topic.

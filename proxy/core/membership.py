@@ -54,7 +54,7 @@ async def heartbeat(core: Messaging, context: Context) -> RemotingCommand:
         return commands.success()
     changes: list[ConsumerGroupChange] = []
     # Brokers that have accepted the same heartbeat may be away; their denial ends the membership.
-    accepted = same or not core.left_to_brokers(channel, command)
+    accepted = same or not core.signing.left_to_brokers(channel, command)
     if not repeated:
         # A member stays in the groups that a heartbeat no longer names.
         former = core.registry.member(channel)
@@ -242,8 +242,8 @@ async def leave(
         # Brokers that restart receive this heartbeat: it must not contain the left groups.
         session.heartbeat = session.heartbeat.copy()
         session.heartbeat.body = heartbeats.without(session.heartbeat.body, leaving)
-        if core.signer is not None:
-            core.signer.sign_changed(session.heartbeat)
+        if core.signing.signer is not None:
+            core.signing.signer.sign_changed(session.heartbeat)
     if not stays:
         session.heartbeat_accepted = session.is_member = False
     # The group's members query the brokers when they are notified, so the brokers come first.

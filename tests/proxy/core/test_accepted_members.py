@@ -6,7 +6,7 @@ import pytest
 
 from proxy.core.client_registry import Groups, Role
 from proxy.core.membership import leave
-from proxy.core.signing import Signer
+from proxy.core.signing import Signer, SigningPolicy
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import NotPermitted, ServiceUnavailable
@@ -32,7 +32,7 @@ def beat(*topics: str, group: str = "g") -> RemotingCommand:
 @pytest.fixture
 async def here() -> Stage:
     on = stage(FakeBackend(warm={"orders": route("orders", "broker-a")}, names=("broker-a", "broker-b")))
-    on.core.signer = Signer(OWN)
+    on.core.signing = SigningPolicy(Signer(OWN))
     return on
 
 
@@ -160,8 +160,7 @@ async def test_others_are_members_before_brokers_answer(here: Stage) -> None:
         ],
         1,
     ):
-        here.core.judges_signed = here.core.judges_unsigned = judges
-        here.core.signer = signer
+        here.core.signing = SigningPolicy(signer, judges, judges)
         beats.append(asyncio.ensure_future(here.handle(command, FakeChannel(), 0)))
         await settle()
         assert len(here.registry.members(Role.CONSUMER, "g")) == number
