@@ -183,7 +183,7 @@ class StoredMessages:
     def _may_receive(self, channel: Channel, needed: Permission, command: RemotingCommand) -> bool:
         principals, host = [channel.principal], channel.peer.address.host
         signed = channel.signs and channel.principal.method is Method.SIGNATURE
-        if self._brokers_judge and signed and channel.principal.failure is not None and channel.session.is_member:
+        if self._brokers_judge and signed and channel.principal.failure is not None:
             # Gantry does not know the user, and a broker has accepted the client as a member of the group. That proves
             # little about producers, whose groups need no permission: users that Gantry knows need one on the topic.
             pushed, groups = _group_of(command), self._groups_of(channel)
@@ -191,7 +191,7 @@ class StoredMessages:
                 return True
         if isinstance(channel, BrokerChannel):
             # It may be another replica, with many clients.
-            principals += channel.session.members.values()
+            principals += channel.session.heartbeat_users.values()
         if any(self._authority.first_denied(principal, (needed,), host) is None for principal in principals):
             return True
         self._deny(channel, channel.principal, command, f"{needed.actions[0]} on Topic:{needed.name}")

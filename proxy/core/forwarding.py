@@ -53,7 +53,7 @@ def send(core: Messaging, context: Context, broker: str) -> Reply | None:
     assert spec is not None
     if context.ended:
         raise _cancelled()
-    if broker not in context.channel.session.known_brokers:
+    if broker not in context.channel.session.membership.known_brokers:
         # Some clients fetch routes over one connection and send over another.
         touch(core, context.channel, (broker,))
     adapt = ADAPTATIONS.get(context.code)

@@ -155,7 +155,7 @@ class EmbeddedBackend:
 
     async def register(self, channel: Channel, groups: Groups, brokers: Collection[str]) -> RemotingCommand | None:
         """Make the client a member of the groups in its last heartbeat."""
-        heartbeat = channel.session.heartbeat
+        heartbeat = channel.session.membership.heartbeat
         if heartbeat is None or self.name not in brokers or channel.closed:
             return None
         command = heartbeat.copy()
@@ -181,5 +181,5 @@ class EmbeddedBackend:
 
 def _groups(channel: Channel) -> Groups:
     """Return the groups in a client's last heartbeat."""
-    heartbeat = channel.session.heartbeat
+    heartbeat = channel.session.membership.heartbeat
     return Groups() if heartbeat is None else accepted_groups(heartbeat.body)

@@ -17,7 +17,6 @@ from protocol_negotiation.fair_turns import FairTurns
 from protocol_negotiation.peer import Peer
 from proxy.core import connections, membership
 from proxy.core.connections import ConnectionListener
-from proxy.core.context import Context
 from proxy.core.empty_poll import empty_poll
 from proxy.core.long_poll import end_poll
 from proxy.core.messaging import Entrance, Messaging
@@ -275,8 +274,7 @@ def _make_room(channel: RemotingChannel) -> None:
 def _end_polls(channel: RemotingChannel, reason: str) -> int:
     """Answer the long polls of a connection with "no message found"; return their number."""
     ended = 0
-    for reply, request in list(channel.session.polls.items()):
-        context = cast(Context, request)
+    for reply, context in list(channel.session.polls.items()):
         ended += end_poll(reply, empty_poll(context.known_spec, context.fields, reason))
     return ended
 

@@ -86,7 +86,7 @@ async def _ask_broker(core: Messaging, context: Context) -> RemotingCommand | No
     queues then, whereas a list without their members would let it take those of others.
     """
     try:
-        brokers = sorted(context.channel.session.registered_brokers) or sorted(await core.backend.brokers())
+        brokers = sorted(context.channel.session.membership.registered_brokers) or sorted(await core.backend.brokers())
     except RemotingError:
         return None
     brokers.sort(key=core.backend.unresponsive_brokers.__contains__)

@@ -217,7 +217,7 @@ async def test_heartbeat_without_the_left_group_is_signed_again() -> None:
     await on.handle(beat, client, 0)
     rest = request(RequestCode.UNREGISTER_CLIENT, clientID="c1", consumerGroup="g")
     await on.ask(signed(rest), client)
-    kept = client.session.heartbeat
+    kept = client.session.membership.heartbeat
     assert kept is not None
     assert kept.fields[ACCESS_KEY] == "gantry"
     assert SECURITY_TOKEN not in kept.fields
