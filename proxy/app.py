@@ -87,9 +87,9 @@ _FLUSH_TIMEOUT = 1.0
 class App:
     """One replica, before a cluster or with an embedded broker.
 
-    Raises StartError: StorageError if the embedded broker's directory cannot be opened, TrafficError if traffic records
-    cannot be kept as the settings ask, RulesError if the traffic rules are invalid, AuthError if users and policies
-    cannot be loaded, TlsError, TokenFileError.
+    Raises StartError: StoreLocked, UnknownFormat or StoreUnusable if the embedded broker's directory cannot be opened,
+    TrafficError if traffic records cannot be kept as the settings ask, RulesError if the traffic rules are invalid,
+    AuthError if users and policies cannot be loaded, TlsError, TokenFileError.
 
     worker: number of this process among several workers. ticket_secret: secret of all workers, for TLS session tickets
     that each of them accepts.
@@ -139,7 +139,7 @@ class App:
         return Tracing(self.settings.tracing, self._name)
 
     def _new_node(self) -> Node | None:
-        """Return the embedded broker of this process, if configured. Raises StorageError."""
+        """Return the embedded broker of this process, if configured. Raises StartError."""
         directory = self.settings.embedded.directory
         if directory is None:
             return None
@@ -349,7 +349,7 @@ class App:
     async def serve(self, ready: Callable[[], None], stop: Callable[[], Awaitable[object]]) -> None:
         """Serve until `stop` returns; call `ready` once clients are accepted.
 
-        Raises OSError, TlsError, and StorageError if the embedded broker's last writes failed.
+        Raises OSError, TlsError, and StoreUnusable if the embedded broker's last writes failed.
         """
         async with AsyncExitStack() as stack:
             await self._start(stack)

@@ -16,7 +16,7 @@ from proxy.embedded.broker.dispatch import new_broker
 from proxy.embedded.broker.routing import route_of
 from proxy.embedded.broker.settings import BrokerSettings
 from proxy.embedded.broker.work_budget import MAX_SECONDS
-from proxy.embedded.store import Store
+from proxy.embedded.store import StorageError, Store, StoreUnusable
 from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
@@ -82,8 +82,11 @@ class EmbeddedBackend:
         self._store.upkeep()
 
     def close(self) -> None:
-        """Make everything durable and release the directory."""
-        self._store.close()
+        """Make everything durable and release the directory. Raises StoreUnusable if the last writes failed."""
+        try:
+            self._store.close()
+        except StorageError as error:
+            raise StoreUnusable(str(error)) from error
 
     def handle(self, channel: Channel | None, command: RemotingCommand) -> "asyncio.Future[RemotingCommand] | None":
         """Serve a request from the broker's own listener."""
