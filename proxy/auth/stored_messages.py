@@ -18,7 +18,7 @@ from proxy.core.client_registry import Groups
 from proxy.core.context import Context
 from proxy.core.forwarding import forward
 from proxy.core.handlers.tools import consume_message, query_client
-from proxy.core.messaging import Messaging, Reply, completed, served
+from proxy.core.messaging import Messaging, Reply, Serve, completed, served
 from proxy.core.principal import OWN, Method, Principal
 from proxy.core.remoting_channel import BrokerChannel
 from proxy.core.replies import Replies
@@ -32,7 +32,6 @@ from remoting.names import DLQ_PREFIX, RETRY_PREFIX
 from remoting.permissions import Action, Permission, ResourceKind
 
 _READ = (Action.SUB, Action.GET)
-Serve = Callable[[Context], Awaitable[RemotingCommand] | None]
 
 
 class StoredMessages:
@@ -198,9 +197,8 @@ class StoredMessages:
         return False
 
     def _deny(self, channel: Channel, principal: Principal, command: RemotingCommand, text: str) -> None:
-        self._authority.counts[principal.method, "forbidden"] += 1
         request, host = RequestCode(command.code).name, channel.peer.address.host
-        self._authority.audit.denied(principal, channel.protocol, host, request, text)
+        self._authority.deny(principal, channel.protocol, host, request, text)
 
     def _denial(
         self, context: Context, needed: tuple[Permission, ...], affected: Iterable[str]
@@ -226,8 +224,7 @@ class StoredMessages:
         denied = authority.first_denied(context.principal, needed, host)
         if denied is None:
             return True
-        authority.counts[context.principal.method, "forbidden"] += 1
-        authority.audit.denied(
+        authority.deny(
             context.principal,
             context.channel.protocol,
             host,
