@@ -44,7 +44,6 @@ from proxy.core.handlers.tools import ask_only_broker
 from proxy.core.messaging import Messaging
 from proxy.core.push_relay import relay
 from proxy.core.remoting_channel import RemotingChannel
-from proxy.core.signing import Signer, new_signer
 from proxy.embedded.backend import EmbeddedBackend
 from proxy.embedded.requests import TOOL_REQUESTS
 from proxy.frontends import http_health
@@ -88,9 +87,9 @@ _FLUSH_TIMEOUT = 1.0
 class App:
     """One replica, before a cluster or with an embedded broker.
 
-    Raises StartError: StorageError if the embedded broker's directory cannot be opened, TrafficError if traffic records
-    cannot be kept as the settings ask, RulesError if the traffic rules are invalid, AuthError if users and policies
-    cannot be loaded, TlsError, TokenFileError.
+    Raises StartError: StoreLocked, UnknownFormat or StoreUnusable if the embedded broker's directory cannot be opened,
+    TrafficError if traffic records cannot be kept as the settings ask, RulesError if the traffic rules are invalid,
+    AuthError if users and policies cannot be loaded, TlsError, TokenFileError.
 
     worker: number of this process among several workers. ticket_secret: secret of all workers, for TLS session tickets
     that each of them accepts.
@@ -117,13 +116,12 @@ class App:
         self.certificates = Certificates(settings, ticket_secret)
         self._push = CountedPush(self.guards.check_push(relay))
         self._heartbeat_sync: HeartbeatSync | None = None
-        signer = new_signer(settings.cluster, self.authority is not None)
         with contextlib.ExitStack() as failed:
             self._node = self._new_node()
-            self.backend = self._new_backend(signer)
+            self.backend = self._new_backend()
             # A failure from here on must not leave a store open.
             failed.callback(self.backend.close)
-            self.core = self._new_core(signer)
+            self.core = self._new_core()
             self.rules = RuleEngine(self.core, settings.rules)
             self._new_frontends()
             self._new_admin(sources)
@@ -141,22 +139,26 @@ class App:
         return Tracing(self.settings.tracing, self._name)
 
     def _new_node(self) -> Node | None:
-        """Return the embedded broker of this process, if configured. Raises StorageError."""
+        """Return the embedded broker of this process, if configured. Raises StartError."""
         directory = self.settings.embedded.directory
         if directory is None:
             return None
         with naming("embedded.directory"):
             return Node(self.settings, directory, self._push, self.guards.check_push)
 
-    def _new_backend(self, signer: Signer | None) -> ClusterBackend | EmbeddedBackend:
+    def _new_backend(self) -> ClusterBackend | EmbeddedBackend:
         if self._node is not None:
             return self._node.backend
-        cluster = self.settings.cluster
         return ClusterBackend(
-            cluster, self._wheel, self._push, self.metrics.upstreams, self.certificates.cluster, signer
+            self.settings.cluster,
+            self._wheel,
+            self._push,
+            self.metrics.upstreams,
+            self.certificates.cluster,
+            self.guards.signing.signer,
         )
 
-    def _new_core(self, signer: Signer | None) -> Messaging:
+    def _new_core(self) -> Messaging:
         requests, handlers = REQUESTS, {**HANDLERS, **self.guards.handlers}
         if self.settings.has_embedded_broker:
             # Clients' listeners, too, serve the tools' requests that only the embedded broker knows.
@@ -177,9 +179,7 @@ class App:
             observers=observers if self.traffic is None else (*observers, self.traffic.observe),
             listeners=(membership.notify, self.metrics.group_changes.count, self._announce_change),
             reply_guards={**self.guards.reply_guards, **self.metrics.requests.dead_letters.reply_guards},
-            signer=signer,
-            judges_signed=self.guards.judges_signed,
-            judges_unsigned=self.guards.judges_unsigned,
+            signing=self.guards.signing,
             bounds=client_bounds(self.settings, self.backend)
             if isinstance(self.backend, ClusterBackend)
             else ClientBounds(),
@@ -349,7 +349,7 @@ class App:
     async def serve(self, ready: Callable[[], None], stop: Callable[[], Awaitable[object]]) -> None:
         """Serve until `stop` returns; call `ready` once clients are accepted.
 
-        Raises OSError, TlsError, and StorageError if the embedded broker's last writes failed.
+        Raises OSError, TlsError, and StoreUnusable if the embedded broker's last writes failed.
         """
         async with AsyncExitStack() as stack:
             await self._start(stack)

@@ -13,6 +13,7 @@ from proxy.core.client_registry import ClientRegistry
 from proxy.core.connections import ConnectionListener
 from proxy.core.messaging import Entrance, Handling, Messaging, ReplyGuard
 from proxy.core.replies import Replies
+from proxy.core.signing import signing_policy
 from proxy.settings.cluster import ClientSignatures
 from proxy.settings.model import Settings
 from proxy.traffic_rules.tenant_guards import TenantGuards
@@ -23,15 +24,15 @@ class Guards:
 
     registry: the groups of clients. sources: of users and policies, after those of the settings.
 
-    authority: None while authentication is off. grpc: the guard of the gRPC gateway; None while it is off. handlers,
-    reply_guards: as in `Messaging`. connection_listeners: notified of every connection. Raises AuthError.
+    authority: None while authentication is off. grpc: the guard of the gRPC gateway; None while it is off. signing,
+    handlers, reply_guards: as in `Messaging`. connection_listeners: notified of every connection. Raises AuthError.
     """
 
     def __init__(self, settings: Settings, registry: ClientRegistry, sources: Sequence[Source] = ()) -> None:
         self._settings = settings
         self.authority: Authority | None = assembly.authority(settings.auth, sources, settings.sync.topics)
         authenticates = self.authority is not None
-        self.judges_signed, self.judges_unsigned = assembly.judged(settings, authenticates)
+        self.signing = signing_policy(settings, authenticates)
         self.grpc = None if self.authority is None else assembly.grpc_guard(settings.auth, self.authority)
         self._tenants = TenantGuards(settings, authenticates)
         self._requests = None if self.authority is None else RequestGuards(self.authority, settings, registry)

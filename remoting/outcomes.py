@@ -26,6 +26,18 @@ def response_of(reply: "asyncio.Future[RemotingCommand]") -> RemotingCommand:
         return error_response(RemotingError("internal error"))
 
 
+def copy_outcome(target: "asyncio.Future[RemotingCommand]", source: "asyncio.Future[RemotingCommand]") -> None:
+    """Give a future the outcome of a finished one, unless it has its own."""
+    if target.done():
+        return
+    if source.cancelled():
+        target.cancel()
+    elif (error := source.exception()) is not None:
+        target.set_exception(error)
+    else:
+        target.set_result(source.result())
+
+
 def is_large(reply: "asyncio.Future[RemotingCommand]") -> bool:
     """Return whether a finished future has a large body."""
     return not reply.cancelled() and reply.exception() is None and len(reply.result().body) >= LARGE

@@ -11,8 +11,6 @@ from proxy.auth.sources.files import FileSource
 from proxy.auth.sources.own_file import Cipher
 from proxy.auth.sources.source import AuthError, Source
 from proxy.settings.auth import AuthSettings
-from proxy.settings.cluster import ClientSignatures
-from proxy.settings.model import Settings
 from proxy.settings.naming import naming
 
 
@@ -44,18 +42,6 @@ def authority(
         anonymous_routes=settings.anonymous == "routes",
         sync_topics=sync_topics,
     )
-
-
-def judged(settings: Settings, authenticates: bool) -> tuple[bool, bool]:
-    """Return whether Gantry decides about remoting clients' requests: those that they have signed, and others.
-
-    In the mode `check` it does even if it authenticates nobody, because all requests have its own signature. The
-    embedded broker has no other judge. authenticates: whether Gantry authenticates the senders of requests.
-    """
-    signatures = settings.cluster.client_signatures
-    if signatures is ClientSignatures.CHECK or settings.embedded.directory is not None:
-        return True, True
-    return authenticates and signatures is not ClientSignatures.PASS, authenticates
 
 
 def users_cipher(key: str | None, key_file: Path | None) -> Cipher | None:

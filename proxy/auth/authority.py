@@ -293,10 +293,14 @@ class Authority:
             self.allowed[principal.method] += 1
             return
         permission, reason = denied
-        self.counts[principal.method, "forbidden"] += 1
         text = _text((permission,))
-        self.audit.denied(principal, protocol, host, request, f"{text}: {reason}")
+        self.deny(principal, protocol, host, request, f"{text}: {reason}")
         raise Forbidden(f"the user {principal.user} has no permission for {request}: {text}")
+
+    def deny(self, principal: Principal, protocol: str, host: str, request: str, text: str) -> None:
+        """Count and log a request whose sender lacks a permission."""
+        self.counts[principal.method, "forbidden"] += 1
+        self.audit.denied(principal, protocol, host, request, text)
 
     def first_denied(
         self, principal: Principal, needed: Iterable[Permission], host: str

@@ -22,10 +22,10 @@ class BrokerDecisions:
 
     def __call__(self, context: Context) -> None:
         """Decide about a request. Raises as the authority does."""
-        if not left_to_brokers(context) or (context.principal.failure is not None and self._names_by_user()):
+        if not passes_authority(context) or (context.principal.failure is not None and self._names_by_user()):
             self._authority(context)
 
 
-def left_to_brokers(context: Context) -> bool:
-    """Return whether brokers judge a request in this mode."""
+def passes_authority(context: Context) -> bool:
+    """Return whether a request is signed by a remoting client, and no tool's: in the mode `pass`, brokers judge it."""
     return context.signed and context.channel.signs and not context.known_spec.tool

@@ -1,6 +1,6 @@
 """Requests that need a look at the brokers before or after the authority's decision."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from dataclasses import replace
 from functools import partial
 
@@ -9,13 +9,11 @@ from proxy.auth.stored_messages import StoredMessages
 from proxy.auth.super_users import SuperUsers
 from proxy.core.client_registry import ClientRegistry, Groups, Role
 from proxy.core.context import Context
-from proxy.core.messaging import Entrance, Handling, Messaging
+from proxy.core.messaging import Entrance, Handling, Messaging, Serve
 from proxy.core.replies import Replies
 from proxy.settings.cluster import ClientSignatures
 from proxy.settings.model import Settings
 from remoting.command import RemotingCommand
-
-Serve = Callable[[Context], Awaitable[RemotingCommand] | None]
 
 
 class RequestGuards:

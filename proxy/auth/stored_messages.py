@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
 from proxy.auth.authority import Authority
-from proxy.auth.broker_decisions import left_to_brokers
+from proxy.auth.broker_decisions import passes_authority
 from proxy.auth.policy import Role
 from proxy.auth.resources import popped_topic
 from proxy.core import stored_topics
@@ -18,7 +18,7 @@ from proxy.core.client_registry import Groups
 from proxy.core.context import Context
 from proxy.core.forwarding import forward
 from proxy.core.handlers.tools import consume_message, query_client
-from proxy.core.messaging import Messaging, Reply, completed, served
+from proxy.core.messaging import Messaging, Reply, Serve, completed, served
 from proxy.core.principal import OWN, Method, Principal
 from proxy.core.remoting_channel import BrokerChannel
 from proxy.core.replies import Replies
@@ -32,7 +32,6 @@ from remoting.names import DLQ_PREFIX, RETRY_PREFIX
 from remoting.permissions import Action, Permission, ResourceKind
 
 _READ = (Action.SUB, Action.GET)
-Serve = Callable[[Context], Awaitable[RemotingCommand] | None]
 
 
 class StoredMessages:
@@ -152,7 +151,7 @@ class StoredMessages:
         return await served(serve, context)
 
     def _is_trusted(self, context: Context) -> bool:
-        return context.principal is OWN or (self._brokers_judge and left_to_brokers(context))
+        return context.principal is OWN or (self._brokers_judge and passes_authority(context))
 
     def check_push(self, push: Push) -> Push:
         """Return a relay that refuses messages for clients without the permission on the message's topic.
@@ -193,7 +192,7 @@ class StoredMessages:
     def _may_receive(self, channel: Channel, needed: Permission, command: RemotingCommand) -> bool:
         principals, host = [channel.principal], channel.peer.address.host
         signed = channel.signs and channel.principal.method is Method.SIGNATURE
-        if self._brokers_judge and signed and channel.principal.failure is not None and channel.session.is_member:
+        if self._brokers_judge and signed and channel.principal.failure is not None:
             # Gantry does not know the user, and a broker has accepted the client as a member of the group. That proves
             # little about producers, whose groups need no permission: users that Gantry knows need one on the topic.
             pushed, groups = _group_of(command), self._groups_of(channel)
@@ -201,13 +200,12 @@ class StoredMessages:
                 return True
         if isinstance(channel, BrokerChannel):
             # It may be another replica, with many clients.
-            principals += channel.session.members.values()
+            principals += channel.session.heartbeat_users.values()
         return any(self._authority.first_denied(principal, (needed,), host) is None for principal in principals)
 
     def _deny(self, channel: Channel, principal: Principal, command: RemotingCommand, text: str) -> None:
-        self._authority.counts[principal.method, "forbidden"] += 1
         request, host = RequestCode(command.code).name, channel.peer.address.host
-        self._authority.audit.denied(principal, channel.protocol, host, request, text)
+        self._authority.deny(principal, channel.protocol, host, request, text)
 
     def _denial(
         self, context: Context, needed: tuple[Permission, ...], affected: Iterable[str]
@@ -233,8 +231,7 @@ class StoredMessages:
         denied = authority.first_denied(context.principal, needed, host)
         if denied is None:
             return True
-        authority.counts[context.principal.method, "forbidden"] += 1
-        authority.audit.denied(
+        authority.deny(
             context.principal,
             context.channel.protocol,
             host,

@@ -4,7 +4,7 @@ Brokers have the same rule, and judge by the access key in a request. It does no
 certificate, or if Gantry signs the request as itself. The embedded broker gets the requests of other workers unnamed.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from functools import partial
 
 import orjson
@@ -13,18 +13,17 @@ from proxy.auth.authority import Authority
 from proxy.auth.policy import Role
 from proxy.core.context import Context
 from proxy.core.handlers import users
-from proxy.core.messaging import Handling, Messaging, served
+from proxy.core.messaging import Handling, Messaging, Serve, served
+from proxy.core.own_request import own_request
 from remoting import command as commands
 from remoting.acl import UserInfo, UserType
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError
-from remoting.requests import REQUESTS
 
 _CHANGES = (RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_UPDATE_USER, RequestCode.AUTH_DELETE_USER)
 _SUPER = UserType.SUPER.casefold()
 _NAMES = frozenset({"username", "password"})
-Serve = Callable[[Context], Awaitable[RemotingCommand] | None]
 
 
 class SuperUsers:
@@ -45,10 +44,8 @@ class SuperUsers:
         return await served(serve, context)
 
     def _refuse(self, context: Context) -> RemotingCommand:
-        authority, principal = self._authority, context.principal
-        authority.counts[principal.method, "forbidden"] += 1
-        authority.audit.denied(
-            principal,
+        self._authority.deny(
+            context.principal,
             context.channel.protocol,
             context.channel.peer.address.host,
             context.known_spec.name,
@@ -78,9 +75,8 @@ def _makes_super(context: Context) -> bool:
 async def _is_super(core: Messaging, context: Context) -> bool:
     """Return whether a broker has the request's user as a super user. Raises RemotingError."""
     fields = {"username": context.fields.get("username", "")}
-    spec, timeout = REQUESTS[RequestCode.AUTH_GET_USER], core.settings.cluster.request_timeout
     for broker in await users.brokers(core, context):
-        reply = await core.backend.request(broker, spec, commands.request(spec.code, fields), timeout, None)
+        reply = await own_request(core, broker, commands.request(RequestCode.AUTH_GET_USER, fields))
         if reply.code == ResponseCode.NO_PERMISSION:
             # Gantry's own user cannot look it up.
             return True

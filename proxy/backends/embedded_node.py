@@ -19,6 +19,7 @@ from proxy.embedded.backend import EmbeddedBackend, wall_clock
 from proxy.embedded.broker.settings import BrokerSettings
 from proxy.embedded.requests import BROKER_REQUESTS
 from proxy.embedded.server import Server, close_silent, push_via
+from proxy.embedded.store import StorageError, StoreLocked, StoreUnusable, UnknownFormat
 from proxy.embedded.store.durable import DurableStore
 from proxy.embedded.store.options import StoreOptions, SyncPolicy
 from proxy.observability.metrics import Metrics
@@ -63,7 +64,7 @@ class Node:
     push: sends the broker's requests to clients of the core. check_push: adds the checks of what clients of the
     broker's own listener receive. entrance: how requests that come to that listener reach it through the core.
 
-    Raises StoreLocked, UnknownFormat, StorageFailed (proxy.embedded.store).
+    Raises StartError (StoreLocked, UnknownFormat, StoreUnusable) if the directory cannot be used.
     """
 
     def __init__(
@@ -74,12 +75,17 @@ class Node:
         check_push: Callable[[Push], Push] = unchecked,
     ) -> None:
         embedded = settings.embedded
-        self.store = DurableStore(directory, wall_clock, store_options(embedded))
-        broker = broker_settings(embedded, broker_address(settings))
-        self.backend = EmbeddedBackend(broker, self.store, push_via(push, check_push), close_silent=close_silent)
-        credentials = embedded.super_credentials
-        if credentials is not None:
-            self.backend.broker.users.add_super_user(credentials.access_key, credentials.secret_key)
+        try:
+            self.store = DurableStore(directory, wall_clock, store_options(embedded))
+            broker = broker_settings(embedded, broker_address(settings))
+            self.backend = EmbeddedBackend(broker, self.store, push_via(push, check_push), close_silent=close_silent)
+            credentials = embedded.super_credentials
+            if credentials is not None:
+                self.backend.broker.users.add_super_user(credentials.access_key, credentials.secret_key)
+        except (StoreLocked, UnknownFormat):
+            raise
+        except StorageError as error:
+            raise StoreUnusable(str(error)) from error
         self.entrance = Entrance(BROKER_REQUESTS, self._serve)
         # The socket of the other workers.
         self.workers: Server | None = None

@@ -24,7 +24,7 @@ _SMALL_BATCH: Final = 22 * _MAX_BATCH
 
 def _use_broker_clock(core: Messaging, context: Context) -> None:
     """Set bornTime to 0: a broker that compares it with its own clock would end the poll early."""
-    if core.may_change(context):
+    if core.signing.may_change(context):
         context.fields["bornTime"] = "0"
 
 
@@ -46,11 +46,11 @@ def _adapt_send(core: Messaging, context: Context) -> None:
     if properties.BORN_HOST in text:
         if _may_name_born_host(context, properties.get(text, properties.BORN_HOST)):
             return
-        if not core.may_change(context):
+        if not core.signing.may_change(context):
             raise _forged_born_host(context)
         text = context.fields[name] = properties.without(text, properties.BORN_HOST)
     # In a batch, each message has its own properties.
-    if properties.is_extendable(text) and context.code != _SEND_BATCH and core.may_change(context):
+    if properties.is_extendable(text) and context.code != _SEND_BATCH and core.signing.may_change(context):
         context.fields[name] = properties.append(text, properties.BORN_HOST, address)
 
 

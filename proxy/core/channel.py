@@ -2,16 +2,16 @@
 
 import asyncio
 import itertools
-import math
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from protocol_negotiation.peer import Peer
+from proxy.core.membership_state import MembershipState
 from proxy.core.principal import Principal
 from proxy.core.upstream_shares import Window
 from remoting.command import RemotingCommand
 
 if TYPE_CHECKING:
-    from proxy.core.client_registry import Groups
+    from proxy.core.context import Context
 
 ChannelProtocol = Literal["remoting", "grpc"]
 
@@ -34,34 +34,24 @@ class Session:
 
     number: unique in this process; requests of one number to one broker keep their order.
     address: the client's address as text.
-    client_id, language, version: from the last heartbeat. heartbeat, heartbeat_at: that command and the time in
-    seconds at which it arrived. heartbeat_accepted: whether its sender has the permissions for it, as Gantry or a
-    broker has decided. is_member: whether it is in a group by an accepted heartbeat. joining: the groups in heartbeats
-    that no broker has accepted yet.
-    known_brokers: names of the brokers that routes have given to the client. registered_brokers: those of them at
-    which the client was registered. query_turns: by topic, the index of the broker that answers the client's next
-    QUERY_MESSAGE without a broker name. polls: the replies of in-flight long polls, each with its request's `Context`.
-    members: by user, the authenticated senders of its heartbeats, only while authentication is on. asked: correlation
-    ids of messages that ask for a reply, oldest first, only while authentication is on or for clients in a namespace.
-    windows: by broker name, the bound of its source address there.
+    client_id, language, version: from the last heartbeat. heartbeat_users: by name, the authenticated senders of
+    heartbeats, only while authentication is on.
+    query_turns: by topic, the index of the broker that answers the client's next QUERY_MESSAGE without a broker name.
+    polls: the replies of in-flight long polls, each with its request's context. asked: correlation ids of messages that
+    ask for a reply, oldest first, only while authentication is on or for clients in a namespace. windows: by broker
+    name, the bound of its source address there.
     """
 
     __slots__ = (
         "address",
         "asked",
         "client_id",
-        "heartbeat",
-        "heartbeat_accepted",
-        "heartbeat_at",
-        "is_member",
-        "joining",
-        "known_brokers",
+        "heartbeat_users",
         "language",
-        "members",
+        "membership",
         "number",
         "polls",
         "query_turns",
-        "registered_brokers",
         "version",
         "windows",
     )
@@ -70,19 +60,13 @@ class Session:
         self.number = next(_numbers)
         self.address = address
         self.client_id: str | None = None
-        self.known_brokers: set[str] = set()
-        self.registered_brokers: set[str] = set()
-        self.heartbeat: RemotingCommand | None = None
-        self.heartbeat_at = -math.inf
-        self.heartbeat_accepted = False
-        self.is_member = False
-        self.joining: Groups | None = None
         self.language = ""
         self.version = 0
+        self.membership = MembershipState()
         self.query_turns: dict[str, int] = {}
-        self.polls: dict[asyncio.Future[RemotingCommand], object] = {}
+        self.polls: dict[asyncio.Future[RemotingCommand], Context] = {}
         self.windows: dict[str, Window] = {}
-        self.members: dict[str, Principal] = {}
+        self.heartbeat_users: dict[str, Principal] = {}
         self.asked: dict[str, None] = {}
 
 

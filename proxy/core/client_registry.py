@@ -8,10 +8,12 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from proxy.core.channel import Channel
 from remoting.tasks import isolated
+
+if TYPE_CHECKING:
+    from proxy.core.channel import Channel
 
 # Every Java client is in this producer group, for messages that the client library itself sends.
 INNER_PRODUCER = "CLIENT_INNER_PRODUCER"
@@ -93,7 +95,7 @@ class Member:
 
     key: Hashable
     client_id: str
-    channel: Channel | None = None
+    channel: "Channel | None" = None
     address: str = ""
     language: str = ""
     version: int = 0

@@ -11,7 +11,7 @@ from proxy.core.context import Context
 from proxy.core.creation_quota import CreationQuota
 from proxy.core.empty_poll import unread_poll
 from proxy.core.membership import touch
-from proxy.core.messaging import Messaging, Reply
+from proxy.core.messaging import Messaging, Reply, served
 from proxy.core.poll_turns import PollTurns
 from proxy.core.upstream_shares import UpstreamShares, Window
 from remoting import command as commands
@@ -53,7 +53,7 @@ def send(core: Messaging, context: Context, broker: str) -> Reply | None:
     assert spec is not None
     if context.ended:
         raise _cancelled()
-    if broker not in context.channel.session.known_brokers:
+    if broker not in context.channel.session.membership.known_brokers:
         # Some clients fetch routes over one connection and send over another.
         touch(core, context.channel, (broker,))
     adapt = ADAPTATIONS.get(context.code)
@@ -87,6 +87,12 @@ def send(core: Messaging, context: Context, broker: str) -> Reply | None:
         core.backend.oneway(broker, spec, command, context.channel)
         return None
     return core.backend.request(broker, spec, command, timeout, context.channel)
+
+
+async def ask(core: Messaging, context: Context, broker: str) -> RemotingCommand:
+    """Send the request to this broker; return its reply, or a success that nothing sends for a oneway request."""
+    reply = send(core, context, broker)
+    return commands.success() if reply is None else await reply
 
 
 def _join(shares: UpstreamShares, core: Messaging, context: Context, broker: str) -> Window | None:
@@ -155,19 +161,13 @@ async def _forward_cold(core: Messaging, context: Context, topic: str | None) ->
         with contextlib.suppress(TopicNotExist):
             route = await core.backend.route(topic)
     brokers = await core.backend.brokers() if route is None else route.brokers
-    reply = send(core, context, single_broker(core, context, brokers))
-    return _NOTHING if reply is None else await reply
-
-
-# The result of a oneway request that waited for its route; it is not sent.
-_NOTHING: Final = commands.success()
+    return await ask(core, context, single_broker(core, context, brokers))
 
 
 async def _forward_checked(core: Messaging, creations: CreationQuota, context: Context) -> RemotingCommand:
     """Forward a request that may create a topic or group if that exists. Raises TopicNotExist, GroupNotExist."""
     await creations.check(context)
-    reply = forward(core, context)
-    return _NOTHING if reply is None else await reply
+    return await served(partial(forward, core), context)
 
 
 def _implied_broker(context: Context) -> str | None:
@@ -176,6 +176,18 @@ def _implied_broker(context: Context) -> str | None:
         return context.channel.peer.broker
     find = _BROKER_OF_HANDLE.get(context.code)
     return None if find is None else find(context)
+
+
+async def broker_of(core: Messaging, context: Context, topic: str | None) -> str:
+    """Return the broker that a request names, else that of its listener, else the only one: of the topic, if any.
+
+    Raises BrokerNotNamed, RemotingError.
+    """
+    broker = context.fields.get("bname") or context.channel.peer.broker
+    if broker:
+        return broker
+    brokers = (await core.backend.route(topic)).brokers if topic else await core.backend.brokers()
+    return single_broker(core, context, brokers)
 
 
 def single_broker(core: Messaging, context: Context, brokers: Collection[str]) -> str:

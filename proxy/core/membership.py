@@ -7,7 +7,6 @@ are notified of the change.
 
 import asyncio
 import contextlib
-import math
 from collections.abc import Collection, Iterable
 
 from proxy.core import heartbeat as heartbeats
@@ -40,11 +39,12 @@ async def heartbeat(core: Messaging, context: Context) -> RemotingCommand:
     """
     channel, command, now = context.channel, context.command, context.started
     session = channel.session
-    last, known = session.heartbeat, session.heartbeat_accepted
+    state = session.membership
+    last, known = state.heartbeat, state.heartbeat_accepted
     # Whether brokers, or Gantry, have accepted an equal heartbeat before.
     same = known and last is not None and last.body == command.body
-    repeated = same and now - session.heartbeat_at < _REPETITION_SECONDS
-    if repeated and session.known_brokers <= session.registered_brokers:
+    repeated = same and now - state.heartbeat_at < _REPETITION_SECONDS
+    if repeated and state.known_brokers <= state.registered_brokers:
         return commands.success()
     beat = heartbeats.parse(command.body)
     if core.creations is not None:
@@ -54,7 +54,7 @@ async def heartbeat(core: Messaging, context: Context) -> RemotingCommand:
         return commands.success()
     changes: list[ConsumerGroupChange] = []
     # Brokers that have accepted the same heartbeat may be away; their denial ends the membership.
-    accepted = same or not core.left_to_brokers(channel, command)
+    accepted = same or not core.signing.left_to_brokers(channel, command)
     if not repeated:
         # A member stays in the groups that a heartbeat no longer names.
         former = core.registry.member(channel)
@@ -63,15 +63,15 @@ async def heartbeat(core: Messaging, context: Context) -> RemotingCommand:
             heartbeats.check_groups(len(groups.producers) + len(groups.consumers))
         session.client_id = beat.client_id
         session.language, session.version = command.language, command.version
-        session.heartbeat, session.heartbeat_at, session.heartbeat_accepted = command, now, accepted
+        state.record(command, now, accepted)
         if accepted:
             changes = _join(core, context, beat)
         else:
-            session.joining = beat.groups | (session.joining or Groups())
+            state.joining |= beat.groups
     if channel.peer.broker is not None:
         brokers: set[str] = {channel.peer.broker}
     else:
-        brokers = session.known_brokers | await _subscribed(core, beat.topics)
+        brokers = state.known_brokers | await _subscribed(core, beat.topics)
     if not accepted:
         await _join_if_accepted(core, context, beat, brokers or await _any_broker(core), last if known else None)
         return commands.success()
@@ -79,9 +79,9 @@ async def heartbeat(core: Messaging, context: Context) -> RemotingCommand:
     if current is None:
         # It left, or its connection closed, while the routes were loaded.
         return commands.success()
-    targets = brokers - session.registered_brokers if repeated else brokers
-    session.known_brokers |= brokers
-    session.registered_brokers |= targets
+    targets = brokers - state.registered_brokers if repeated else brokers
+    state.known_brokers |= brokers
+    state.registered_brokers |= targets
     # With its present groups: it may have left one of them meanwhile.
     try:
         await _register(core, channel, current.groups, targets)
@@ -94,9 +94,8 @@ async def heartbeat(core: Messaging, context: Context) -> RemotingCommand:
 
 def _join(core: Messaging, context: Context, beat: heartbeats.Heartbeat) -> list[ConsumerGroupChange]:
     """Record an accepted heartbeat; return the changes of consumer groups."""
-    channel, command, session = context.channel, context.command, context.channel.session
-    session.heartbeat_accepted = session.is_member = True
-    session.joining = None
+    channel, command = context.channel, context.command
+    channel.session.membership.accept()
     member = Member(channel, beat.client_id, channel, str(channel.peer.address), command.language, command.version)
     return core.registry.heartbeat(member, beat.producers, beat.consumers, context.started)
 
@@ -112,22 +111,22 @@ async def _join_if_accepted(
 
     Raises NotPermitted if brokers deny it and none accepts it, ServiceUnavailable without an answer.
     """
-    channel, session = context.channel, context.channel.session
-    if session.heartbeat is None and not channel.closed:
+    channel, state = context.channel, context.channel.session.membership
+    if state.without_heartbeat and not channel.closed:
         raise ServiceUnavailable("the client has left its groups meanwhile")
-    if session.heartbeat is not context.command:
+    if state.heartbeat is not context.command:
         # A later heartbeat asks for the groups of both.
         return
     member = core.registry.member(channel)
     present = Groups() if member is None else member.groups
-    session.known_brokers |= set(brokers)
-    session.registered_brokers |= set(brokers)
+    state.known_brokers |= set(brokers)
+    state.registered_brokers |= set(brokers)
     try:
-        accepted = await _register(core, channel, present | (session.joining or Groups()), brokers)
+        accepted = await _register(core, channel, present | state.joining, brokers)
     except NotPermitted:
         await leave(core, channel)
         raise
-    current, joining = session.heartbeat is context.command and not channel.closed, session.joining or Groups()
+    current, joining = state.heartbeat is context.command and not channel.closed, state.joining
     if current and accepted is context.command:
         changes = _join(core, context, beat)
         former = joining - beat.groups - present
@@ -138,11 +137,9 @@ async def _join_if_accepted(
         core.changed(changes)
         return
     if current:
-        # Brokers that come back get the heartbeat that they know, and the client repeats this one.
-        session.heartbeat, session.heartbeat_at, session.heartbeat_accepted = last, -math.inf, last is not None
-        session.joining = None
+        state.fall_back(last)
         await core.backend.unregister(channel, joining - present)
-    if current or (session.heartbeat is None and not channel.closed):
+    if current or (state.without_heartbeat and not channel.closed):
         raise ServiceUnavailable("no broker has accepted the heartbeat; try again later")
 
 
@@ -160,14 +157,14 @@ def touch(core: Messaging, channel: Channel, brokers: Iterable[str]) -> None:
 
     Without this, a client would only be registered there with its next heartbeat.
     """
-    session = channel.session
+    state = channel.session.membership
     if channel.peer.broker is not None:
         return
-    session.known_brokers.update(broker for broker in brokers if core.backend.has_broker(broker))
-    targets = session.known_brokers - session.registered_brokers
+    state.known_brokers.update(broker for broker in brokers if core.backend.has_broker(broker))
+    targets = state.known_brokers - state.registered_brokers
     member = core.registry.member(channel)
-    if targets and member is not None and session.heartbeat is not None:
-        session.registered_brokers |= targets
+    if targets and member is not None and state.heartbeat is not None:
+        state.registered_brokers |= targets
         spawn_quietly(_register_in_background(core, channel, targets))
 
 
@@ -224,28 +221,14 @@ async def leave(
     cause: LeaveCause = LeaveCause.CLOSED,
 ) -> None:
     """Remove a client from these of its groups (None: all), here and at the brokers, and notify the groups."""
-    session = channel.session
     present = _present(core, channel)
     leaving = present if groups is None else groups
     if not present or not leaving:
         return
-    # If it returns, an equal heartbeat must not count as a repetition.
-    session.heartbeat_at = -math.inf
     changes = core.registry.unregister(channel, leaving, cause)
-    if session.joining is not None:
-        session.joining -= leaving
-    stays = core.registry.member(channel) is not None
-    if not session.heartbeat_accepted:
-        # Gantry's signature would be a permission that no broker has granted.
-        session.heartbeat = None
-    elif session.heartbeat is not None and stays:
-        # Brokers that restart receive this heartbeat: it must not contain the left groups.
-        session.heartbeat = session.heartbeat.copy()
-        session.heartbeat.body = heartbeats.without(session.heartbeat.body, leaving)
-        if core.signer is not None:
-            core.signer.sign_changed(session.heartbeat)
-    if not stays:
-        session.heartbeat_accepted = session.is_member = False
+    changed = channel.session.membership.drop(leaving, stays=core.registry.member(channel) is not None)
+    if changed is not None and core.signing.signer is not None:
+        core.signing.signer.sign_changed(changed)
     # The group's members query the brokers when they are notified, so the brokers come first.
     if channel.producers_represented:
         leaving = Groups(consumers=leaving.consumers)
@@ -256,7 +239,7 @@ async def leave(
 
 def _present(core: Messaging, channel: Channel) -> Groups:
     """Return the client's groups, with those that brokers have not accepted yet."""
-    member, joining = core.registry.member(channel), channel.session.joining or Groups()
+    member, joining = core.registry.member(channel), channel.session.membership.joining
     return joining if member is None else member.groups | joining
 
 

@@ -25,14 +25,13 @@ from proxy.core.empty_poll import UNREAD
 from proxy.core.events import Observer, publish
 from proxy.core.events.request import of_request
 from proxy.core.long_poll import end_poll
-from proxy.core.signing import Signer
+from proxy.core.signing import SigningPolicy
 from proxy.settings.model import Settings
 from remoting import command as commands
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import GoAway, NotPermitted, RemotingError
 from remoting.requests import POPS, PULLS, REQUESTS, RequestSpec
-from remoting.signature import SIGNATURE
 from remoting.taskless import run_eagerly
 from remoting.tasks import isolated
 
@@ -48,6 +47,7 @@ ReplyGuard = Callable[[Context, RemotingCommand], None]
 
 _NO_GUARDS: Final[Mapping[int, ReplyGuard]] = {}
 _UNBOUNDED: Final = ClientBounds()
+_UNSIGNED: Final = SigningPolicy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +68,7 @@ class Messaging:
     requests: rows of the served requests. handlers: handle their codes; forward: handles all other codes. observers:
     receive an observation of each answered request on an observed channel. listeners: called with the changes of
     consumer groups. reply_guards: called with the replies to requests of their codes, which they may change; not with
-    errors. signer: signs requests to brokers; None if Gantry has no credentials. judges_signed, judges_unsigned:
-    whether Gantry decides about requests that remoting clients have signed, and about those without a signature.
+    errors. signing: the rules about signatures of requests.
     """
 
     def __init__(
@@ -85,9 +84,7 @@ class Messaging:
         observers: Sequence[Observer] = (),
         listeners: Sequence[Callable[["Messaging", ConsumerGroupChange], None]] = (),
         reply_guards: Mapping[int, ReplyGuard] = _NO_GUARDS,
-        signer: Signer | None = None,
-        judges_signed: bool = False,
-        judges_unsigned: bool = False,
+        signing: SigningPolicy = _UNSIGNED,
         bounds: ClientBounds = _UNBOUNDED,
     ) -> None:
         self.settings = settings
@@ -106,9 +103,7 @@ class Messaging:
         self._checks = tuple(checks)
         # Wraps the handling of all requests while traffic rules are active.
         self.gate: Gate | None = None
-        self.signer = signer
-        self.judges_signed = judges_signed
-        self.judges_unsigned = judges_unsigned
+        self.signing = signing
         self.shares, self.poll_turns, self.creations = bounds
         self._reply_guards = reply_guards
         self.observers = list(observers)
@@ -163,18 +158,6 @@ class Messaging:
             if entrance is None:
                 self.drain.polls[reply] = context
         return reply
-
-    def may_change(self, context: Context) -> bool:
-        """Return whether a request may be changed: not if the client's signature of it goes to the brokers."""
-        return not context.signed or (self.signer is not None and self.signer.resigns)
-
-    def left_to_brokers(self, channel: Channel, command: RemotingCommand) -> bool:
-        """Return whether brokers alone decide about a request. Unsigned ones they only deny where Gantry must sign."""
-        if not channel.signs:
-            return False
-        if command.fields.get(SIGNATURE):
-            return not self.judges_signed
-        return self.signer is not None and not self.judges_unsigned
 
     def end_polls(self, channel: Channel) -> None:
         """Cancel the in-flight long polls of a channel that has closed, which releases their share of the budget."""

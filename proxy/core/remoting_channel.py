@@ -72,7 +72,7 @@ class RemotingChannel(RemotingConnection):
     @property
     def held_request_bytes(self) -> int:
         """The memory of requests in flight, of the last heartbeat and of expected replies, in bytes."""
-        heartbeat = self.session.heartbeat
+        heartbeat = self.session.membership.heartbeat
         known = 0 if heartbeat is None else heartbeat.memory
         expected = len(self.session.asked) * _EXPECTED_MEMORY
         return self.in_flight_bytes + self.in_flight * REQUEST_MEMORY + known + expected

@@ -44,7 +44,7 @@ class Replies:
         spec = context.known_spec
         if spec.send is None:
             if context.code == RequestCode.HEART_BEAT and context.principal.failure is None:
-                context.channel.session.members[context.principal.user] = context.principal
+                context.channel.session.heartbeat_users[context.principal.user] = context.principal
             return
         text = context.fields.get(spec.send.properties)
         if text is not None and properties.MESSAGE_REPLY_TO_CLIENT in text and context.code not in REPLIES:
@@ -75,7 +75,7 @@ class Replies:
         if not asked.channel.closed and asked.channel.session.client_id == client_id:
             return asked.channel
         # Another connection of the same client.
-        users = channel.session.members
+        users = channel.session.heartbeat_users
         return channel if asked.principal.failure is None and asked.principal.user in users else None
 
     def asker(self, command: RemotingCommand) -> Channel | None:

@@ -8,8 +8,9 @@ import asyncio
 from dataclasses import replace
 
 from proxy.core.context import Context, Viewed
-from proxy.core.forwarding import single_broker
+from proxy.core.forwarding import broker_of
 from proxy.core.messaging import Messaging
+from proxy.core.own_request import own_request
 from remoting import command as commands
 from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
@@ -18,7 +19,6 @@ from remoting.errors import MessageNotFound, NotPermitted, ServiceUnavailable
 from remoting.ids import RecallHandle
 from remoting.names import RETRY_PREFIX, TIMER_TOPIC, TOOLS_GROUP, is_internal, parent_topic
 from remoting.pulling import NOTHING, reading_fields
-from remoting.requests import REQUESTS
 
 # How brokers begin the remark for an offset without a message (QueryMessageProcessor.viewMessageById).
 NO_MESSAGE = "can not find message"
@@ -42,11 +42,7 @@ async def view(core: Messaging, context: Context, offset: str) -> messages.Store
     arrives, which nothing has checked. Raises NotPermitted if it is not one of the broker's messages,
     ServiceUnavailable, BodyError.
     """
-    broker = context.fields.get("bname") or context.channel.peer.broker
-    if not broker:
-        topic = context.topic
-        brokers = (await core.backend.route(topic)).brokers if topic else await core.backend.brokers()
-        broker = single_broker(core, context, brokers)
+    broker = await broker_of(core, context, context.topic)
     viewed = context.viewed
     if viewed is not None and viewed.broker == broker and viewed.offset == offset:
         return viewed.message
@@ -64,8 +60,7 @@ async def view_at(core: Messaging, broker: str, offset: str) -> messages.StoredM
     its messages by checksums that clients cannot compute.
     """
     request = commands.request(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": offset, "bname": broker})
-    spec, timeout = REQUESTS[RequestCode.VIEW_MESSAGE_BY_ID], core.settings.cluster.request_timeout
-    reply = await core.backend.request(broker, spec, request, timeout, None)
+    reply = await own_request(core, broker, request)
     if reply.code == ResponseCode.SUCCESS:
         message = messages.decode_message(reply.body)
         if core.settings.has_embedded_broker or await _is_in_queue(core, broker, message, offset):
@@ -127,9 +122,8 @@ def _places(message: messages.StoredMessage) -> list[tuple[str, int, int]]:
 
 async def _pull(core: Messaging, broker: str, topic: str, queue_id: int, queue_offset: int) -> RemotingCommand:
     where = {"topic": topic, "queueId": str(queue_id), "bname": broker}
-    spec, timeout = REQUESTS[RequestCode.PULL_MESSAGE], core.settings.cluster.request_timeout
     pull = commands.request(RequestCode.PULL_MESSAGE, {**where, **reading_fields(TOOLS_GROUP, queue_offset, 1)})
-    return await core.backend.request(broker, spec, pull, timeout, None)
+    return await own_request(core, broker, pull)
 
 
 def real_topic(message: messages.StoredMessage) -> str:
@@ -188,10 +182,9 @@ async def topics_of_delayed(core: Messaging, context: Context) -> set[str]:
         "_UNIQUE_KEY_QUERY": "true",
         "bname": broker,
     }
-    spec, timeout = REQUESTS[RequestCode.QUERY_MESSAGE], core.settings.cluster.request_timeout
     query = commands.request(RequestCode.QUERY_MESSAGE, fields)
     for _ in range(_LOOKUPS):
-        reply = await core.backend.request(broker, spec, query.copy(), timeout, None)
+        reply = await own_request(core, broker, query.copy())
         if reply.code == ResponseCode.SUCCESS:
             delayed = messages.decode_messages(reply.body)
             topics = {message.get(properties.REAL_TOPIC) or message.topic for message in delayed}

@@ -19,6 +19,7 @@ from remoting import command as commands
 from remoting.command import RemotingCommand
 from remoting.delayed_reply import DelayedReply
 from remoting.errors import RemotingError
+from remoting.outcomes import copy_outcome
 
 _log = logging.getLogger("gantry.messaging")
 
@@ -161,7 +162,7 @@ def send_to(reply: DelayedReply, send: Send, now: float) -> bool:
         reply.set_result(commands.success() if sent is None else sent)
         return False
     reply.sent_at = now
-    sent.add_done_callback(partial(_copy, reply))
+    sent.add_done_callback(partial(copy_outcome, reply))
     reply.add_done_callback(partial(_cancel, sent))
     return True
 
@@ -169,17 +170,6 @@ def send_to(reply: DelayedReply, send: Send, now: float) -> bool:
 def _cancel(sent: Reply, _: Reply) -> None:
     """Release the memory of a request whose client has gone."""
     sent.cancel()
-
-
-def _copy(reply: Reply, sent: Reply) -> None:
-    if reply.done():
-        return
-    if sent.cancelled():
-        reply.cancel()
-    elif (error := sent.exception()) is not None:
-        reply.set_exception(error)
-    else:
-        reply.set_result(sent.result())
 
 
 class UpstreamShares:

@@ -16,7 +16,7 @@ from proxy.embedded.broker.dispatch import new_broker
 from proxy.embedded.broker.routing import route_of
 from proxy.embedded.broker.settings import BrokerSettings
 from proxy.embedded.broker.work_budget import MAX_SECONDS
-from proxy.embedded.store import Store
+from proxy.embedded.store import StorageError, Store, StoreUnusable
 from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
@@ -82,8 +82,11 @@ class EmbeddedBackend:
         self._store.upkeep()
 
     def close(self) -> None:
-        """Make everything durable and release the directory."""
-        self._store.close()
+        """Make everything durable and release the directory. Raises StoreUnusable if the last writes failed."""
+        try:
+            self._store.close()
+        except StorageError as error:
+            raise StoreUnusable(str(error)) from error
 
     def handle(self, channel: Channel | None, command: RemotingCommand) -> "asyncio.Future[RemotingCommand] | None":
         """Serve a request from the broker's own listener."""
@@ -155,7 +158,7 @@ class EmbeddedBackend:
 
     async def register(self, channel: Channel, groups: Groups, brokers: Collection[str]) -> RemotingCommand | None:
         """Make the client a member of the groups in its last heartbeat."""
-        heartbeat = channel.session.heartbeat
+        heartbeat = channel.session.membership.heartbeat
         if heartbeat is None or self.name not in brokers or channel.closed:
             return None
         command = heartbeat.copy()
@@ -181,5 +184,5 @@ class EmbeddedBackend:
 
 def _groups(channel: Channel) -> Groups:
     """Return the groups in a client's last heartbeat."""
-    heartbeat = channel.session.heartbeat
+    heartbeat = channel.session.membership.heartbeat
     return Groups() if heartbeat is None else accepted_groups(heartbeat.body)

@@ -17,7 +17,6 @@ from protocol_negotiation.fair_turns import FairTurns
 from protocol_negotiation.peer import Peer
 from proxy.core import connections, membership
 from proxy.core.connections import ConnectionListener
-from proxy.core.context import Context
 from proxy.core.empty_poll import empty_poll
 from proxy.core.long_poll import end_poll
 from proxy.core.messaging import Entrance, Messaging
@@ -145,23 +144,23 @@ class RemotingFrontend:
     def _broker_channel_closed(
         self, on_close: Callable[[RemotingChannel], None], connection: RemotingConnection
     ) -> None:
-        channel = cast(RemotingChannel, connection)
-        self.broker_channels.discard(channel)
-        self._core.end_polls(channel)
-        if self._connection_listeners:
-            connections.notify(self._connection_listeners, connections.remoting_closed(channel))
-        on_close(channel)
+        on_close(self._forget(self.broker_channels, connection))
 
     def _closed(self, connection: RemotingConnection) -> None:
-        channel = cast(RemotingChannel, connection)
-        self.channels.discard(channel)
-        self._core.end_polls(channel)
-        if self._connection_listeners:
-            connections.notify(self._connection_listeners, connections.remoting_closed(channel))
+        channel = self._forget(self.channels, connection)
         if self._core.registry.member(channel) is not None:
             leaving = spawn_quietly(self._leave(channel))
             self._leaving.add(leaving)
             leaving.add_done_callback(self._leaving.discard)
+
+    def _forget(self, channels: set[RemotingChannel], connection: RemotingConnection) -> RemotingChannel:
+        """Forget a closed connection and its polls, and notify the listeners."""
+        channel = cast(RemotingChannel, connection)
+        channels.discard(channel)
+        self._core.end_polls(channel)
+        if self._connection_listeners:
+            connections.notify(self._connection_listeners, connections.remoting_closed(channel))
+        return channel
 
     async def _leave(self, channel: RemotingChannel) -> None:
         await self._departures.next()
@@ -275,8 +274,7 @@ def _make_room(channel: RemotingChannel) -> None:
 def _end_polls(channel: RemotingChannel, reason: str) -> int:
     """Answer the long polls of a connection with "no message found"; return their number."""
     ended = 0
-    for reply, request in list(channel.session.polls.items()):
-        context = cast(Context, request)
+    for reply, context in list(channel.session.polls.items()):
         ended += end_poll(reply, empty_poll(context.known_spec, context.fields, reason))
     return ended
 

@@ -99,7 +99,7 @@ class Revocation:
         ended = 0
         for context in list(self._core.in_flight):
             spec, channel = context.spec, context.channel
-            if spec is None or spec.poll is None or self._core.left_to_brokers(channel, context.command):
+            if spec is None or spec.poll is None or self._core.signing.left_to_brokers(channel, context.command):
                 continue
             if self._may(channel, context.principal, context.command, spec):
                 continue
@@ -113,8 +113,8 @@ class Revocation:
         """
         closed = 0
         for channel in list(self._channels()):
-            beat, member = channel.session.heartbeat, self._core.registry.member(channel)
-            if beat is None or member is None or self._core.left_to_brokers(channel, beat):
+            beat, member = channel.session.membership.heartbeat, self._core.registry.member(channel)
+            if beat is None or member is None or self._core.signing.left_to_brokers(channel, beat):
                 continue
             may_send = self._may(channel, channel.principal, beat, REQUESTS[beat.code])
             if not may_send or not self._may_stay(member, channel):
@@ -128,7 +128,7 @@ class Revocation:
         A producer group needs no permission.
         """
         # Each of them has sent a heartbeat.
-        senders, host = channel.session.members.values() or (channel.principal,), channel.peer.address.host
+        senders, host = channel.session.heartbeat_users.values() or (channel.principal,), channel.peer.address.host
         return all(
             any(self._has(sender, (member_permission(group),), host) for sender in senders)
             for group in member.consumers

@@ -22,7 +22,7 @@ from remoting.command import RemotingCommand
 from remoting.errors import ClientGone, MessageNotFound, NotPermitted, RemotingError
 
 _SEND_BACK: Final = int(RequestCode.CONSUMER_SEND_MSG_BACK)
-Handling = Awaitable[RemotingCommand] | None
+Handled = Awaitable[RemotingCommand] | None
 
 
 class UnderMaintenance(RemotingError):
@@ -45,7 +45,7 @@ class RequestGate:
         self.evaluator = Evaluator(RuleFile())
         self.maintenance_failures = 0
 
-    def handle(self, context: Context, serve: Serve) -> Handling:
+    def handle(self, context: Context, serve: Serve) -> Handled:
         """Serve a request as the rules decide. Raises RemotingError if it is rejected."""
         evaluator = self.evaluator
         if not evaluator.covers(context.code):
@@ -69,7 +69,7 @@ class RequestGate:
                 raise
         return await served(lambda request: self._handle(attributes, request, serve), context)
 
-    def _handle(self, attributes: RequestAttributes, context: Context, serve: Serve) -> Handling:
+    def _handle(self, attributes: RequestAttributes, context: Context, serve: Serve) -> Handled:
         decision = self.evaluator.evaluate(attributes, context.started)
         if decision is None or decision.unconditional:
             return serve(context)
@@ -81,7 +81,7 @@ class RequestGate:
             return self._delay_receive(context, decision, serve)
         return defer(decision.wait, partial(self._serve, context, decision, serve), commands.success())
 
-    def _reject(self, context: Context, decision: Decision, rejection: Rejection) -> Handling:
+    def _reject(self, context: Context, decision: Decision, rejection: Rejection) -> Handled:
         self._on_effect(rejection.rule, context)
         if rejection.kind == "fault":
             answer = commands.response(rejection.code, remark=rejection.text)
@@ -95,7 +95,7 @@ class RequestGate:
             raise UnderMaintenance(rejection.text)
         raise NotPermitted(rejection.text)
 
-    def _serve(self, context: Context, decision: Decision, serve: Serve) -> Handling:
+    def _serve(self, context: Context, decision: Decision, serve: Serve) -> Handled:
         """Serve the request, then meter its reply and send its copies."""
         if decision.wait and context.channel.closed:
             raise ClientGone("the client disconnected")
@@ -125,14 +125,14 @@ class RequestGate:
             for mirror in decision.mirrors:
                 self._mirrors.send(self._core.backend, mirror, original)
 
-    def _delay_receive(self, context: Context, decision: Decision, serve: Serve) -> Handling:
+    def _delay_receive(self, context: Context, decision: Decision, serve: Serve) -> Handled:
         """Serve a receive after its wait for a limit, or answer that there is no message if it may not wait so long."""
         self._on_effect(decision.waiting_limit, context)
         longest = max_wait(context)
         if decision.wait > longest:
             return defer(longest, partial(empty_reply, context, decision.waiting_limit), commands.success())
 
-        def release() -> Handling:
+        def release() -> Handled:
             shorten_poll(context, decision.wait)
             decision.charge(time.monotonic())
             return self._serve(context, decision, serve)

@@ -177,12 +177,12 @@ class FakeBackend:
     ) -> Coroutine[Any, Any, RemotingCommand | None]:
         async def registering() -> RemotingCommand | None:
             self.registered.append((channel, groups, frozenset(brokers)))
-            heartbeat: RemotingCommand | None = channel.session.heartbeat
+            heartbeat: RemotingCommand | None = channel.session.membership.heartbeat
             if self.registering is not None:
                 await self.registering.wait()
             if self.denial is not None:
                 raise NotPermitted(self.denial)
-            accepted = self.accepts and channel.session.heartbeat is heartbeat
+            accepted = self.accepts and channel.session.membership.heartbeat is heartbeat
             return heartbeat if accepted and brokers else None
 
         return registering()

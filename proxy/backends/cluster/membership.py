@@ -109,13 +109,13 @@ class Membership:
                 await self._unregister_from(former, channel, _groups(former, channel), None)
                 brokers = registration.brokers
             targets = [(name, address) for name in sorted(brokers) for address in self._addresses(name)]
-            heartbeat = channel.session.heartbeat
+            heartbeat = channel.session.membership.heartbeat
             results = await asyncio.gather(
                 *(self._register_at(channel, connection, name, address) for name, address in targets)
             )
         if any(result.accepted for result in results):
             # While they were asked, a later heartbeat may have replaced it.
-            return heartbeat if channel.session.heartbeat is heartbeat else None
+            return heartbeat if channel.session.membership.heartbeat is heartbeat else None
         denials = [result.denial for result in results if result.denial is not None]
         if denials:
             raise NotPermitted(denials[0])
@@ -157,7 +157,7 @@ class Membership:
         self, channel: Channel, connection: MembershipConnection, broker: str, address: str
     ) -> _Result:
         """Send a client's heartbeat to a broker; retry in the background if it cannot be reached."""
-        heartbeat = channel.session.heartbeat
+        heartbeat = channel.session.membership.heartbeat
         if heartbeat is None:
             return _UNANSWERED
         result = await self._send(self._server(broker, address, connection), heartbeat, channel)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from proxy.core.context import Context
+from proxy.core.forwarding import ask
 from proxy.core.handlers import every_broker
 from proxy.core.messaging import Messaging
 from remoting import command as commands
@@ -56,7 +57,7 @@ async def query(core: Messaging, context: Context) -> RemotingCommand:
     """Return the reply of one broker. Raises RemotingError."""
     names = await _brokers(core, context)
     if len(names) == 1:
-        return await every_broker.ask(core, context, names[0])
+        return await ask(core, context, names[0])
     return await every_broker.ask_one(core, context, names)
 
 
@@ -72,7 +73,7 @@ async def merge(core: Messaging, context: Context) -> RemotingCommand:
 
 async def _ask_all(core: Messaging, context: Context, names: Sequence[str]) -> Sequence[RemotingCommand]:
     if len(names) == 1:
-        return (await every_broker.ask(core, context, names[0]),)
+        return (await ask(core, context, names[0]),)
     return await every_broker.ask_all(core, context, names)
 
 

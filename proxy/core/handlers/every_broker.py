@@ -7,9 +7,7 @@ import asyncio
 from collections.abc import Sequence
 
 from proxy.core.context import Context
-from proxy.core.forwarding import send
 from proxy.core.messaging import Messaging
-from remoting import command as commands
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError, ServiceUnavailable
@@ -22,12 +20,6 @@ async def brokers(core: Messaging, context: Context) -> Sequence[str]:
     if not names:
         raise ServiceUnavailable(f"no broker is available for {context.known_spec.name}")
     return names
-
-
-async def ask(core: Messaging, context: Context, broker: str) -> RemotingCommand:
-    """Forward the request to one broker, as requests of clients are forwarded, and return its reply."""
-    reply = send(core, context, broker)
-    return commands.success() if reply is None else await reply
 
 
 async def ask_one(core: Messaging, context: Context, names: Sequence[str]) -> RemotingCommand:

@@ -8,8 +8,7 @@ import orjson
 
 from proxy.core.client_registry import Member, Role
 from proxy.core.context import Context
-from proxy.core.forwarding import send
-from proxy.core.handlers import every_broker
+from proxy.core.forwarding import ask, send
 from proxy.core.messaging import Messaging, Reply
 from remoting import command as commands
 from remoting.codes import ResponseCode
@@ -70,13 +69,13 @@ async def check_client_config(core: Messaging, context: Context) -> RemotingComm
     subscription = load_request(context.command.body).get("subscriptionData") or {}
     if not isinstance(subscription, dict):
         raise BodyError("subscriptionData is not an object")
-    return await every_broker.ask(core, context, await _broker_of(core, context, str(subscription.get("topic") or "")))
+    return await ask(core, context, await _broker_of(core, context, str(subscription.get("topic") or "")))
 
 
 async def query_assignment(core: Messaging, context: Context) -> RemotingCommand:
     """QUERY_ASSIGNMENT: sent to the same broker for all members of a group, as each broker assigns by itself."""
     topic = str(load_request(context.command.body).get("topic") or "")
-    return await every_broker.ask(core, context, await _broker_of(core, context, topic))
+    return await ask(core, context, await _broker_of(core, context, topic))
 
 
 async def _ask_broker(core: Messaging, context: Context) -> RemotingCommand | None:
@@ -86,7 +85,7 @@ async def _ask_broker(core: Messaging, context: Context) -> RemotingCommand | No
     queues then, whereas a list without their members would let it take those of others.
     """
     try:
-        brokers = sorted(context.channel.session.registered_brokers) or sorted(await core.backend.brokers())
+        brokers = sorted(context.channel.session.membership.registered_brokers) or sorted(await core.backend.brokers())
     except RemotingError:
         return None
     brokers.sort(key=core.backend.unresponsive_brokers.__contains__)

@@ -51,7 +51,7 @@ def subscribe(core: Messaging, context: Context) -> Awaitable[RemotingCommand] |
         rename = partial(_checked_id, core, context, group=group)
         replacer = NameReplacer(rename, str, _CLIENT_ID, frozenset(), client_request=True)
         body = replace_names(command.body, replacer, client_request=True)
-        if core.may_change(context):
+        if core.signing.may_change(context):
             command.body = body
     return forward(core, context)
 
@@ -81,7 +81,7 @@ def _checked_id(core: Messaging, context: Context, client_id: str, group: str) -
     forged = client_id.startswith(_PREFIX) and (remoting or not separated)
     if forged or (remoting and separated and not _is_member(core, context.channel, client_id, group)):
         raise NotPermitted(f"the client id {client_id} is not that of this connection in the group {group}")
-    if separated and core.may_change(context):
+    if separated and core.signing.may_change(context):
         return id_at_brokers(context.principal.user, group, client_id)
     return client_id
 

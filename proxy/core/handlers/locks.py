@@ -80,7 +80,7 @@ def _split(core: Messaging, context: Context) -> list["asyncio.Future[RemotingCo
         and body.get("consumerGroup") in member.groups.consumers
         and body.get("clientId") == member.client_id
     )
-    signer = core.signer if own else None
+    signer = core.signing.signer if own else None
     replies = []
     for broker, share in by_broker.items():
         if len(by_broker) == 1:

@@ -5,8 +5,10 @@ import logging
 from functools import partial
 
 from proxy.core.context import Context
-from proxy.core.forwarding import forward, single_broker
+from proxy.core.empty_poll import UNREAD
+from proxy.core.forwarding import broker_of, forward
 from proxy.core.messaging import Messaging, Reply, as_future
+from proxy.core.own_request import own_request
 from remoting import command as commands
 from remoting import messages, pop, properties
 from remoting.codes import RequestCode, ResponseCode
@@ -16,7 +18,6 @@ from remoting.messages import StoredMessage
 from remoting.names import parent_topic
 from remoting.pop import PoppedMessage
 from remoting.pop_offset_info import real_topic
-from remoting.requests import REQUESTS
 from remoting.tasks import spawn_quietly
 
 _log = logging.getLogger("gantry.pop")
@@ -53,7 +54,7 @@ def _deliver(core: Messaging, context: Context, reply: Reply, popped: Reply) -> 
         return
     if released:
         # A gRPC client that has terminated may still read: it must not receive messages that are delivered again.
-        remark = "the client has not read its responses" if unread else "the client has disconnected"
+        remark = UNREAD if unread else "the client has disconnected"
         reply.set_result(commands.response(ResponseCode.PULL_NOT_FOUND, remark=remark))
     elif popped.cancelled():
         reply.cancel()
@@ -94,20 +95,17 @@ def _topics_of(message: StoredMessage) -> list[str]:
 async def _release(core: Messaging, context: Context, popped: RemotingCommand) -> None:
     topic, group = context.fields["topic"], context.fields["consumerGroup"]
     try:
-        broker = context.fields.get("bname") or context.channel.peer.broker
-        if not broker:
-            broker = single_broker(core, context, (await core.backend.route(topic)).brokers)
+        broker = await broker_of(core, context, topic)
         deliveries = _popped_messages(context, topic, popped, broker)
     except RemotingError as error:
         _log.warning("messages popped for a client that cannot take them stay invisible for their time: %s", error)
         return
-    spec, timeout = REQUESTS[RequestCode.CHANGE_MESSAGE_INVISIBLETIME], core.settings.cluster.request_timeout
     lite = context.code == RequestCode.POP_LITE_MESSAGE
     requests = [
         _release_request(_topics_of(delivery.message)[0] if lite else topic, group, delivery, broker)
         for delivery in deliveries
     ]
-    await asyncio.gather(*(core.backend.request(broker, spec, request, timeout, None) for request in requests))
+    await asyncio.gather(*(own_request(core, broker, request) for request in requests))
     _log.info("released %d messages popped for a client of group %s that cannot take them", len(requests), group)
 
 

@@ -7,7 +7,7 @@ and those that only the embedded broker serves for any broker.
 from proxy.core import stored_topics
 from proxy.core.client_registry import Role
 from proxy.core.context import Context
-from proxy.core.forwarding import send
+from proxy.core.forwarding import ask
 from proxy.core.messaging import Messaging, Serve, served
 from proxy.core.unanswered import CLIENT_TIMEOUT, failure_code
 from remoting import command as commands
@@ -50,7 +50,7 @@ async def query_client(core: Messaging, context: Context) -> RemotingCommand:
     reply: RemotingCommand | None = None
     for broker in brokers:
         try:
-            reply = await (send(core, context, broker) or _no_reply())
+            reply = await ask(core, context, broker)
         except RemotingError:
             continue
         if reply.code == ResponseCode.SUCCESS:
@@ -104,14 +104,10 @@ async def find_message(core: Messaging, context: Context) -> None:
 async def ask_only_broker(core: Messaging, context: Context) -> RemotingCommand:
     """Send a request for any broker or name server to the embedded broker, which is both."""
     (broker,) = await core.backend.brokers()
-    return await (send(core, context, broker) or _no_reply())
+    return await ask(core, context, broker)
 
 
 async def forget_topic(core: Messaging, context: Context) -> RemotingCommand:
     """Remove the routes of a topic that the tool has deleted from its brokers."""
     await core.backend.forget_topic(context.fields["topic"])
-    return commands.success()
-
-
-async def _no_reply() -> RemotingCommand:
     return commands.success()

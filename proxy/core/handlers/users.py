@@ -40,7 +40,8 @@ async def change(core: Messaging, context: Context) -> RemotingCommand:
 
 async def brokers(core: Messaging, context: Context) -> Sequence[str]:
     """Return the brokers that a request about users concerns. Raises NotPermitted, ServiceUnavailable."""
-    if core.signer is not None and core.signer.resigns and context.principal.failure is not None:
+    signer = core.signing.signer
+    if signer is not None and signer.replaces_signatures and context.principal.failure is not None:
         # Brokers would take the request for one of Gantry's own.
         raise NotPermitted("users can be managed only while authentication is on")
     return await every_broker.brokers(core, context)

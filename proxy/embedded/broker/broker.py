@@ -42,6 +42,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError, UnsupportedRequest
 from remoting.messages import StoredMessage, encoded_size
+from remoting.outcomes import copy_outcome
 from remoting.tasks import isolated
 
 _log = logging.getLogger("gantry.embedded")
@@ -157,7 +158,7 @@ class Broker:
         answer = self._serve(self._handlers[code], poll.request.resume(self.now, poll.reply))
         if isinstance(answer, asyncio.Future):
             if answer is not poll.reply:
-                answer.add_done_callback(partial(_copy_result, poll.reply))
+                answer.add_done_callback(partial(copy_outcome, poll.reply))
         elif answer is not None and not poll.reply.done():
             poll.reply.set_result(answer)
 
@@ -308,14 +309,3 @@ def _complete_when_synced(answer: Reply, reply: RemotingCommand, synced: "asynci
         return
     error = asyncio.CancelledError() if synced.cancelled() else synced.exception()
     answer.set_result(reply if error is None else _storage_error_response(error))
-
-
-def _copy_result(reply: Reply, answer: Reply) -> None:
-    if reply.done():
-        return
-    if answer.cancelled():
-        reply.cancel()
-    elif (error := answer.exception()) is not None:
-        reply.set_exception(error)
-    else:
-        reply.set_result(answer.result())

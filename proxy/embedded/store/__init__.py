@@ -15,6 +15,7 @@ from proxy.embedded.store.errors import (
     StorageFailed,
     StorageFull,
     StoreLocked,
+    StoreUnusable,
     UnknownFormat,
 )
 from remoting.messages import StoredMessage
@@ -26,6 +27,7 @@ __all__ = [
     "StorageFull",
     "Store",
     "StoreLocked",
+    "StoreUnusable",
     "Table",
     "UnknownFormat",
 ]

@@ -3,7 +3,7 @@
 from protocol_negotiation.start_error import StartError
 
 
-class StorageError(StartError):
+class StorageError(Exception):
     """Base of the store's errors."""
 
 
@@ -31,9 +31,13 @@ class Corrupt(StorageError):
         self.next_offset = next_offset
 
 
-class StoreLocked(StorageError):
+class StoreUnusable(StartError):
+    """The store could not be opened, or its last writes failed."""
+
+
+class StoreLocked(StorageError, StartError):
     """Another process uses the directory."""
 
 
-class UnknownFormat(StorageError):
+class UnknownFormat(StorageError, StartError):
     """The directory was written by a later version, or by another program."""

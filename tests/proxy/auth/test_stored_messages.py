@@ -207,7 +207,8 @@ async def test_pushed_messages_are_for_clients_that_brokers_have_accepted(
     half = messages.StoredMessage(topic="orders", properties="PGROUP\x01p\x02")
     made = authority(tmp_path)
     relayed: list[RemotingCommand] = []
-    guard = StoredMessages(made, Replies(), lambda _: groups, brokers_judge=True)
+    accepted = Groups()
+    guard = StoredMessages(made, Replies(), lambda _: accepted, brokers_judge=True)
     push = guard.check_push(lambda _, command: relayed.append(command))
     check = request(RequestCode.CHECK_TRANSACTION_STATE, messages.encode_message(half), True)
     channel = FakeChannel()
@@ -215,7 +216,7 @@ async def test_pushed_messages_are_for_clients_that_brokers_have_accepted(
     push(channel, check)
     assert len(relayed) == (credentials is ALICE), "no broker has accepted the client yet"
     relayed.clear()
-    channel.session.is_member = True
+    accepted = groups
     push(channel, check)
     assert len(relayed) == received
 

@@ -11,10 +11,11 @@ import pytest
 from protocol_negotiation.peer import HostPort
 from proxy.__main__ import main
 from proxy.app import App
-from proxy.backends.embedded_node import broker_address, broker_settings, store_options, worker_socket
+from proxy.backends.embedded_node import Node, broker_address, broker_settings, store_options, worker_socket
 from proxy.embedded.backend import EmbeddedBackend
 from proxy.embedded.broker.settings import BrokerSettings
-from proxy.embedded.store import StoreLocked
+from proxy.embedded.store import StorageFailed, StoreLocked, StoreUnusable
+from proxy.embedded.store.durable import DurableStore
 from proxy.embedded.store.options import StoreOptions
 from proxy.settings.embedded import EmbeddedSettings
 from proxy.settings.model import Settings
@@ -181,6 +182,22 @@ def test_an_invalid_directory_is_rejected_with_the_reason(
     (tmp_path / "file").touch()
     assert main(["serve", "--embedded", str(tmp_path / "file"), "--listen", "127.0.0.1:0"]) == 1
     assert str(tmp_path / "file") in caplog.text
+
+
+async def test_errors_of_the_store_at_start_and_end_are_for_operators(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(store: DurableStore) -> None:
+        raise StorageFailed("the disk failed")
+
+    monkeypatch.setattr(DurableStore, "_recover", fail)
+    with pytest.raises(StoreUnusable, match="the disk failed"):
+        Node(Settings(), tmp_path)
+    monkeypatch.undo()
+    node = Node(Settings(), tmp_path)
+    monkeypatch.setattr(DurableStore, "checkpoint", fail)
+    with pytest.raises(StoreUnusable, match="the disk failed"):
+        node.backend.close()
 
 
 def test_settings_without_cluster_and_directory_are_rejected_with_the_remedy(

@@ -6,7 +6,7 @@ import pytest
 
 from proxy.core.client_registry import Groups, Role
 from proxy.core.membership import leave
-from proxy.core.signing import Signer
+from proxy.core.signing import Signer, SigningPolicy
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import NotPermitted, ServiceUnavailable
@@ -32,7 +32,7 @@ def beat(*topics: str, group: str = "g") -> RemotingCommand:
 @pytest.fixture
 async def here() -> Stage:
     on = stage(FakeBackend(warm={"orders": route("orders", "broker-a")}, names=("broker-a", "broker-b")))
-    on.core.signer = Signer(OWN)
+    on.core.signing = SigningPolicy(Signer(OWN))
     return on
 
 
@@ -41,11 +41,12 @@ async def test_client_is_a_member_once_a_broker_has_accepted_its_heartbeat(here:
     client = FakeChannel()
     beats = [asyncio.ensure_future(here.handle(beat("orders"), client, 0)) for _ in range(2)]
     await settle()
-    assert (len(here.registry), here.changes, client.session.is_member) == (0, [], False)
+    assert (len(here.registry), here.changes, here.registry.member(client)) == (0, [], None)
     assert not any(beating.done() for beating in beats), "an answer means that the client is a member"
     here.backend.registering.set()
     assert [(await beating).code for beating in beats] == [0, 0]
-    assert (here.registry.consumer_ids("g"), len(here.changes), client.session.is_member) == ({"c1"}, 1, True)
+    assert (here.registry.consumer_ids("g"), len(here.changes)) == ({"c1"}, 1)
+    assert here.registry.member(client) is not None
     assert here.backend.unregistered == []
 
 
@@ -57,7 +58,7 @@ async def test_a_broker_decides_about_a_heartbeat_without_brokers(here: Stage, t
     with pytest.raises(NotPermitted):
         await here.handle(beat(*topics), client, 0)
     assert [brokers for *_, brokers in here.backend.registered] == [{"broker-b"}]
-    assert (len(here.registry), client.session.is_member) == (0, False)
+    assert (len(here.registry), here.registry.member(client)) == (0, None)
     assert here.backend.unregistered == [(client, G)]
     here.backend.denial = None
     await here.handle(beat(*topics), client, 1)
@@ -70,7 +71,7 @@ async def test_new_client_is_no_member_without_an_answer(here: Stage, names: tup
     client = FakeChannel()
     with pytest.raises(ServiceUnavailable):
         await here.handle(beat(), client, 0)
-    assert (len(here.registry), client.session.heartbeat) == (0, None)
+    assert (len(here.registry), client.session.membership.heartbeat) == (0, None)
     assert here.backend.unregistered == [(client, G)]
 
 
@@ -84,7 +85,7 @@ async def test_member_remains_one_while_brokers_do_not_answer(here: Stage) -> No
         await here.handle(beat("orders", group="victims"), client, 60)
     assert here.registry.consumer_ids("g") == {"c1"}
     assert here.registry.consumer_ids("victims") == set()
-    kept = client.session.heartbeat
+    kept = client.session.membership.heartbeat
     assert kept is not None
     assert kept.body == beat("orders").body, "brokers that come back get the one that they have accepted"
     assert here.backend.unregistered == [(client, Groups(consumers=frozenset({"victims"})))]
@@ -96,7 +97,7 @@ async def test_a_denied_heartbeat_ends_the_membership(here: Stage) -> None:
     here.backend.denial = "no permission"
     with pytest.raises(NotPermitted):
         await here.handle(beat("orders", group="victims"), client, 1)
-    assert (len(here.registry), client.session.is_member) == (0, False)
+    assert (len(here.registry), here.registry.member(client)) == (0, None)
     here.backend.denial = None
     here.backend.accepts = False
     with pytest.raises(ServiceUnavailable):
@@ -141,7 +142,7 @@ async def test_gantry_signs_no_heartbeat_that_no_broker_has_accepted(here: Stage
     beating = asyncio.ensure_future(here.handle(signed(heartbeat("c1", {"g": ["secret"]})), client, 1))
     await settle()
     await here.handle(request(RequestCode.UNREGISTER_CLIENT, clientID="c1", consumerGroup="h"), client, 2)
-    kept = client.session.heartbeat
+    kept = client.session.membership.heartbeat
     assert kept is None or not verify(kept, OWN.key)
     here.backend.registering.set()
     with pytest.raises(ServiceUnavailable):
@@ -160,8 +161,7 @@ async def test_others_are_members_before_brokers_answer(here: Stage) -> None:
         ],
         1,
     ):
-        here.core.judges_signed = here.core.judges_unsigned = judges
-        here.core.signer = signer
+        here.core.signing = SigningPolicy(signer, judges, judges)
         beats.append(asyncio.ensure_future(here.handle(command, FakeChannel(), 0)))
         await settle()
         assert len(here.registry.members(Role.CONSUMER, "g")) == number

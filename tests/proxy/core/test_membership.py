@@ -231,8 +231,8 @@ async def test_left_group_is_removed_from_the_sessions_heartbeat(here: Stage) ->
     here.backend.unregistering = asyncio.Event()
     leaving = asyncio.ensure_future(leave(here.core, client, G))
     await settle()
-    assert client.session.heartbeat is not None
-    sent = heartbeats.parse(client.session.heartbeat.body)
+    assert client.session.membership.heartbeat is not None
+    sent = heartbeats.parse(client.session.membership.heartbeat.body)
     assert sent.groups == Groups(frozenset("p"), frozenset("h"))
     assert beat.body == body, "what may be on its way stays as it is"
     here.backend.unregistering.set()
@@ -316,8 +316,8 @@ async def test_represented_producers_leave_all_topics_without_the_brokers(here: 
     member = here.registry.member(channel)
     assert member is not None
     assert member.groups == Groups(frozenset({"r"}))
-    assert channel.session.heartbeat is not None
-    assert heartbeats.accepted_groups(channel.session.heartbeat.body) == Groups(frozenset({"r"}))
+    assert channel.session.membership.heartbeat is not None
+    assert heartbeats.accepted_groups(channel.session.membership.heartbeat.body) == Groups(frozenset({"r"}))
     assert here.backend.unregistered == []
 
 

@@ -1,10 +1,14 @@
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from proxy.core.membership import leave
-from proxy.core.signing import Signer
+from proxy.core.signing import Signer, SigningPolicy, signing_policy
+from proxy.settings.cluster import ClientSignatures, ClusterSettings
+from proxy.settings.embedded import EmbeddedSettings
+from proxy.settings.model import Settings
 from remoting import command as commands
 from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
@@ -42,8 +46,8 @@ def grpc_channel() -> FakeChannel:
         (FakeChannel(), request(38), {}, None),
         (FakeChannel(), request(38), {"vouches": True}, OWN),
         (FakeChannel(), signed(request(38)), {"vouches": True}, ALICE),
-        (FakeChannel(), signed(request(38)), {"resigns": True}, OWN),
-        (FakeChannel(), request(38), {"resigns": True}, OWN),
+        (FakeChannel(), signed(request(38)), {"replaces_signatures": True}, OWN),
+        (FakeChannel(), request(38), {"replaces_signatures": True}, OWN),
     ],
     ids=[
         "own request",
@@ -73,7 +77,7 @@ def test_request_is_signed_by_its_sender(
 
 def test_signer_without_credentials_removes_signatures() -> None:
     command = signed(request(38, consumerGroup="g"))
-    Signer(None, resigns=True).sign_outgoing(FakeChannel(), command)
+    Signer(None, replaces_signatures=True).sign_outgoing(FakeChannel(), command)
     assert command.fields == command.header["extFields"] == {"consumerGroup": "g"}
 
 
@@ -85,19 +89,43 @@ def test_requests_that_brokers_show_to_clients_are_not_signed_for_others(code: R
     if by_client:
         signed(command)
     sent = command.copy()
-    Signer(OWN, resigns=True, vouches=True).sign_outgoing(FakeChannel(), sent)
+    Signer(OWN, replaces_signatures=True, vouches=True).sign_outgoing(FakeChannel(), sent)
     assert sent.fields == command.fields
-    Signer(None, resigns=True).sign_outgoing(FakeChannel(), sent)
+    Signer(None, replaces_signatures=True).sign_outgoing(FakeChannel(), sent)
     assert sent.fields == {"clientId": "c1", "consumerGroup": "g"}
     assert (SIGNATURE in command.fields) is by_client, "observers see the client's fields"
     Signer(OWN).sign_outgoing(None, sent)
     assert verify(sent, OWN.key), "the operator's own requests are"
 
 
-@pytest.mark.parametrize(("resigns", "changed"), [(False, False), (True, True)])
-async def test_signed_request_is_changed_only_if_gantry_signs_it(resigns: bool, changed: bool) -> None:
+@pytest.mark.parametrize(
+    ("signatures", "authenticates", "expected"),
+    [
+        (ClientSignatures.BOTH, True, (True, True)),
+        (ClientSignatures.BOTH, False, (False, False)),
+        (ClientSignatures.PASS, True, (False, True)),
+        (ClientSignatures.PASS, False, (False, False)),
+        (ClientSignatures.CHECK, False, (True, True)),
+    ],
+)
+def test_judge_of_signed_and_unsigned_requests(
+    signatures: ClientSignatures, authenticates: bool, expected: tuple[bool, bool]
+) -> None:
+    settings = Settings(cluster=ClusterSettings(client_signatures=signatures))
+    assert _judged(settings, authenticates) == expected
+    embedded = Settings(embedded=EmbeddedSettings(directory=Path("data")))
+    assert _judged(embedded, authenticates) == (True, True)
+
+
+def _judged(settings: Settings, authenticates: bool) -> tuple[bool, bool]:
+    policy = signing_policy(settings, authenticates)
+    return policy.judges_signed, policy.judges_unsigned
+
+
+@pytest.mark.parametrize(("replaces_signatures", "changed"), [(False, False), (True, True)])
+async def test_signed_request_is_changed_only_if_gantry_signs_it(replaces_signatures: bool, changed: bool) -> None:
     on = stage()
-    on.core.signer = Signer(OWN, resigns=resigns)
+    on.core.signing = SigningPolicy(Signer(OWN, replaces_signatures=replaces_signatures))
     poll = signed(complete(REQUESTS[RequestCode.POP_MESSAGE], bornTime="17", bname="broker-a"))
     await on.ask(poll)
     await on.ask(signed(complete(REQUESTS[RequestCode.SEND_MESSAGE_V2])))
@@ -112,7 +140,7 @@ async def test_signed_request_is_changed_only_if_gantry_signs_it(resigns: bool, 
 async def test_parts_of_a_members_lock_request_are_signed(group: str) -> None:
     on = stage(grants())
     on.backend.names = ("broker-a",)
-    on.core.signer = Signer(OWN)
+    on.core.signing = SigningPolicy(Signer(OWN))
     client = FakeChannel()
     await on.handle(heartbeat("c1", {group: []}), client, 0)
     await on.ask(signed(ask(LOCK)), client)
@@ -127,7 +155,7 @@ async def test_locks_of_other_client_ids_are_not_signed(code: RequestCode) -> No
     """To brokers, Gantry may release the locks of every member."""
     on = stage(grants())
     on.backend.names = ("broker-a",)
-    on.core.signer = Signer(OWN)
+    on.core.signing = SigningPolicy(Signer(OWN))
     client = FakeChannel()
     await on.handle(signed(heartbeat("c2", {"g": []})), client, 0)
     await on.ask(signed(ask(code)), client)
@@ -140,7 +168,7 @@ async def test_lock_request_behind_a_heartbeat_that_no_broker_has_accepted_is_no
     on = stage(grants())
     on.backend.names = ("broker-a",)
     on.backend.registering, on.backend.denial = asyncio.Event(), "no permission"
-    on.core.signer = Signer(OWN)
+    on.core.signing = SigningPolicy(Signer(OWN))
     client = FakeChannel()
     beating = asyncio.ensure_future(on.handle(signed(heartbeat("c1", {"g": []})), client, 0))
     await settle()
@@ -157,7 +185,7 @@ async def test_lock_request_behind_a_heartbeat_that_no_broker_has_accepted_is_no
 async def test_unsigned_lock_request_is_not_signed() -> None:
     on = stage(grants())
     on.backend.names = ("broker-a",)
-    on.core.signer = Signer(OWN)
+    on.core.signing = SigningPolicy(Signer(OWN))
     client = FakeChannel()
     await on.handle(heartbeat("c1", {"g": []}), client, 0)
     await on.ask(ask(LOCK, QUEUES), client)
@@ -179,7 +207,7 @@ class DenyingBackend(FakeBackend):
 
 async def test_heartbeat_without_the_left_group_is_signed_again() -> None:
     on = stage(FakeBackend(warm={"orders": route("orders")}))
-    on.core.signer = Signer(OWN)
+    on.core.signing = SigningPolicy(Signer(OWN))
     client = FakeChannel()
     beat = signed(heartbeat("c1", {"g": ["orders"], "h": ["orders"]}))
     await on.handle(beat, client, 0)
@@ -189,7 +217,7 @@ async def test_heartbeat_without_the_left_group_is_signed_again() -> None:
     await on.handle(beat, client, 0)
     rest = request(RequestCode.UNREGISTER_CLIENT, clientID="c1", consumerGroup="g")
     await on.ask(signed(rest), client)
-    kept = client.session.heartbeat
+    kept = client.session.membership.heartbeat
     assert kept is not None
     assert kept.fields[ACCESS_KEY] == "gantry"
     assert SECURITY_TOKEN not in kept.fields
@@ -252,11 +280,11 @@ async def test_permitted_born_host_is_kept(channel: FakeChannel, topic: str, hos
     assert _sent_born_host(on) == host
 
 
-@pytest.mark.parametrize("resigns", [False, True])
-async def test_forged_born_host_in_a_signed_send_is_rejected_or_replaced(resigns: bool) -> None:
+@pytest.mark.parametrize("replaces_signatures", [False, True])
+async def test_forged_born_host_in_a_signed_send_is_rejected_or_replaced(replaces_signatures: bool) -> None:
     on = stage()
-    on.core.signer = Signer(OWN, resigns=resigns)
-    if resigns:
+    on.core.signing = SigningPolicy(Signer(OWN, replaces_signatures=replaces_signatures))
+    if replaces_signatures:
         await on.ask(signed(_send()))
         assert _sent_born_host(on) == "192.0.2.7:50000"
     else:
@@ -293,7 +321,7 @@ async def test_forged_born_host_is_found_wherever_a_broker_reads_it(
 ) -> None:
     """Brokers decide by the flag, not by the request code, where the properties are."""
     on, forged = stage(), f"{BORN}\x011.2.3.4:5\x02"
-    on.core.signer = Signer(OWN)
+    on.core.signing = SigningPolicy(Signer(OWN))
     command = signed(complete(REQUESTS[code], **batch, **{name: forged}))
     with pytest.raises(InvalidRequest, match=BORN):
         await on.ask(command)

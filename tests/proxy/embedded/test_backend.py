@@ -63,7 +63,7 @@ async def test_a_request_without_a_response_gets_success(backend: EmbeddedBacken
 async def test_register_and_unregister_change_memberships(backend: EmbeddedBackend) -> None:
     channel = FakeChannel()
     body = heartbeat("c", {"g": ["t"], "left": ["t"]}, ["p"])
-    channel.session.heartbeat = commands.request(RequestCode.HEART_BEAT, {}, body)
+    channel.session.membership.heartbeat = commands.request(RequestCode.HEART_BEAT, {}, body)
     channel.session.client_id = "c"
     groups = Groups(frozenset({"p"}), frozenset({"g"}))
     await backend.register(channel, groups, ["elsewhere"])

@@ -8,6 +8,7 @@ import pytest
 
 from protos.apache.rocketmq.v2.definition_pb2 import FilterExpression
 from proxy.core.principal import Method
+from proxy.core.signing import SigningPolicy
 from proxy.frontends.revocation import Revocation
 from remoting.close_cause import CloseCause
 from remoting.codes import RequestCode
@@ -32,7 +33,7 @@ async def test_activity_that_brokers_judge_is_not_ended(tmp_path: Path, judges: 
     """Gantry knows neither the user nor its permissions at the brokers."""
     users = authority(tmp_path)
     on = stage(FakeBackend({"orders": broker_route("orders", "broker-a")}, names=("broker-a",), pending=[]))
-    on.core.judges_signed = judges
+    on.core.signing = SigningPolicy(judges_signed=judges)
     channel = ClosableChannel()
     beat = heartbeat("c1", {"g": ["orders"]})
     pull = complete(REQUESTS[RequestCode.PULL_MESSAGE], bname="broker-a", suspendTimeoutMillis="15000")

@@ -59,11 +59,15 @@ class Stage:
     def request(self, code: RequestCode = RequestCode.SEND_MESSAGE_V2) -> None:
         # As the messaging core does.
         if self.budget.used > self.budget.limit:
-            self.budget.on_full(Context(FakeChannel(), complete(REQUESTS[code]), REQUESTS[code], 0.0))
+            self.budget.on_full(_context(code))
 
     @property
     def closed(self) -> list[int]:
         return [number for number, connection in enumerate(self.connections) if connection.closed]
+
+
+def _context(code: RequestCode) -> Context:
+    return Context(FakeChannel(), complete(REQUESTS[code]), REQUESTS[code], 0.0)
 
 
 @pytest.fixture
@@ -250,7 +254,7 @@ async def test_over_the_budget_the_polls_of_the_largest_connection_end(clock: Cl
     polls = []
     for connection in (large, small):
         poll: asyncio.Future[RemotingCommand] = asyncio.Future()
-        connection.channel.session.polls[poll] = None
+        connection.channel.session.polls[poll] = _context(RequestCode.PULL_MESSAGE)
         polls.append(poll)
     on.budget.used = 101 * MIB
     on.request()

@@ -5,7 +5,6 @@ import errno
 import pytest
 
 from protocol_negotiation.start_error import StartError
-from proxy.embedded.store.errors import Corrupt, StorageError
 from proxy.observability.records.errors import TrafficError
 from proxy.settings.naming import naming, reason
 
@@ -16,6 +15,14 @@ class TwoPartsError(StartError):
     def __init__(self, file: str, line: int) -> None:
         super().__init__(f"{file}, line {line}: invalid")
         self.line = line
+
+
+class PositionedError(StartError):
+    """An error with more than a text."""
+
+    def __init__(self, message: str, position: int | None = None) -> None:
+        super().__init__(message)
+        self.position = position
 
 
 def test_the_key_is_put_before_the_text() -> None:
@@ -32,9 +39,9 @@ def test_an_error_with_another_constructor_stays_the_same_object() -> None:
 
 
 def test_attributes_of_an_error_are_kept() -> None:
-    with pytest.raises(StorageError, match=r"^embedded\.directory: damaged$") as caught, naming("embedded.directory"):
-        raise Corrupt("damaged", position=5)
-    assert isinstance(caught.value, Corrupt)
+    with pytest.raises(StartError, match=r"^embedded\.directory: damaged$") as caught, naming("embedded.directory"):
+        raise PositionedError("damaged", position=5)
+    assert isinstance(caught.value, PositionedError)
     assert caught.value.position == 5
 
 

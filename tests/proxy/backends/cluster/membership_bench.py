@@ -94,7 +94,7 @@ class Bench:
         who: str | None = None,
     ) -> None:
         joined = Groups(frozenset(producers), frozenset(groups))
-        client.session.heartbeat = beat(client, who)
+        client.session.membership.heartbeat = beat(client, who)
         await self.membership.register(client, joined, at)
 
     async def leave(

@@ -31,7 +31,7 @@ async def test_broker_request_to_a_member_is_answered(cluster: Cluster) -> None:
     client = FakeChannel()
     client.session.client_id = "c1"
     groups = Groups(consumers=frozenset("g"))
-    client.session.heartbeat = heartbeat("c1", {"g": ["orders"]})
+    client.session.membership.heartbeat = heartbeat("c1", {"g": ["orders"]})
     await backend.register(client, groups, ["broker-a"])
     assert broker.codes == [34]
     answer = await broker.connections[-1].request(
@@ -59,7 +59,7 @@ async def test_the_retry_topic_of_a_new_group_is_found_after_its_first_heartbeat
     with pytest.raises(TopicNotExist):
         await backend.route(topic)
     client = FakeChannel()
-    client.session.heartbeat = heartbeat("c1", {"g": ["orders"]})
+    client.session.membership.heartbeat = heartbeat("c1", {"g": ["orders"]})
     await backend.register(client, Groups(consumers=frozenset("g")), ["broker-a"])
     assert list((await backend.route(topic)).brokers) == ["broker-a"]
 
@@ -83,7 +83,7 @@ def dialling(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
 def member(client_id: str, *groups: str) -> tuple[FakeChannel, Groups]:
     channel = FakeChannel()
     channel.session.client_id = client_id
-    channel.session.heartbeat = heartbeat(client_id, {group: ["orders"] for group in groups})
+    channel.session.membership.heartbeat = heartbeat(client_id, {group: ["orders"] for group in groups})
     return channel, Groups(consumers=frozenset(groups))
 
 
@@ -109,7 +109,9 @@ async def test_client_closed_while_its_connection_opens_is_not_registered(
     if shared:
         await broker.until(lambda server: bool(server.received))
     await asyncio.sleep(0.1)
-    assert {command.body for command in broker.received} == ({stays.session.heartbeat.body} if shared else set())  # type: ignore[union-attr]
+    kept = stays.session.membership.heartbeat
+    assert kept is not None
+    assert {command.body for command in broker.received} == ({kept.body} if shared else set())
     assert set(broker.codes) <= {RequestCode.HEART_BEAT}
 
 

@@ -62,7 +62,7 @@ async def test_register_sends_the_latest_heartbeat(bench: Bench) -> None:
     bench.held = []
     joining = [asyncio.ensure_future(bench.join(c1, "g", at=("broker-b",), who=who)) for who in ("old", "new")]
     await settle()
-    c1.session.heartbeat = beat(c1, "newest")
+    c1.session.membership.heartbeat = beat(c1, "newest")
     bench.answer()
     await asyncio.gather(*joining)
     assert bench.servers[0].received == ["+new", "+newest"], "the second heartbeat had come before the first went out"
@@ -71,7 +71,7 @@ async def test_register_sends_the_latest_heartbeat(bench: Bench) -> None:
 async def test_oneway_request_is_sent_to_brokers_as_a_request_with_response(bench: Bench) -> None:
     """An unanswered request would close a connection that many clients share."""
     c1 = client("c1")
-    c1.session.heartbeat = request(BEAT, b"", True, who="c1")
+    c1.session.membership.heartbeat = request(BEAT, b"", True, who="c1")
     await bench.membership.register(c1, Groups(consumers=frozenset("g")), ["broker-b"])
     await bench.leave(c1, "g", unregister_command=request(BYE, b"", True, clientID="c1", consumerGroup="g"))
     (server,) = bench.servers

@@ -136,7 +136,7 @@ async def test_left_group_is_not_registered_again(bench: Bench) -> None:
     bench.held = []
     leaving = asyncio.ensure_future(bench.leave(c1, "g"))
     await settle()
-    c1.session.heartbeat = beat(c1, "c1 without g")
+    c1.session.membership.heartbeat = beat(c1, "c1 without g")
     (server,) = bench.servers
     server.lose()
     await settle()

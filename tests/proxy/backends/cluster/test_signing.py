@@ -39,8 +39,8 @@ async def test_all_own_requests_are_signed(cluster: Cluster) -> None:
     backend.oneway("broker-a", spec, complete(spec), None)
     client = FakeChannel()
     client.session.client_id = "c1"
-    client.session.heartbeat = heartbeat("c1", {"g": []})
-    sign(client.session.heartbeat, ALICE)
+    client.session.membership.heartbeat = heartbeat("c1", {"g": []})
+    sign(client.session.membership.heartbeat, ALICE)
     groups = Groups(consumers=frozenset("g"))
     await backend.register(client, groups, ["broker-a"])
     await backend.unregister(client, groups)
@@ -91,24 +91,24 @@ async def test_registration_is_denied_if_no_broker_accepts_it(cluster: Cluster, 
     await cluster.broker("broker-b", answer=deny if others == "deny" else None)
     backend = await cluster.backend()
     client = FakeChannel()
-    client.session.heartbeat = heartbeat("c1", {"g": []})
+    client.session.membership.heartbeat = heartbeat("c1", {"g": []})
     register = backend.register(client, Groups(consumers=frozenset("g")), ["broker-a", "broker-b"])
     if denied:
         with pytest.raises(NotPermitted, match="no matched policies"):
             await register
     else:
-        assert await register is client.session.heartbeat
+        assert await register is client.session.membership.heartbeat
 
 
 async def test_no_heartbeat_is_accepted_without_an_answer_or_if_a_later_one_replaces_it(cluster: Cluster) -> None:
     client, groups = FakeChannel(), Groups(consumers=frozenset("g"))
 
     def replace(_: RemotingCommand) -> RemotingCommand:
-        client.session.heartbeat = heartbeat("c1", {"h": []})
+        client.session.membership.heartbeat = heartbeat("c1", {"h": []})
         return commands.success()
 
     await cluster.broker("broker-a", answer=replace)
     backend = await cluster.backend()
-    client.session.heartbeat = heartbeat("c1", {"g": []})
+    client.session.membership.heartbeat = heartbeat("c1", {"g": []})
     assert await backend.register(client, groups, ["broker-a"]) is None
     assert await backend.register(client, groups, ["unknown"]) is None

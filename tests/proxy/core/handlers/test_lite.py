@@ -4,7 +4,7 @@ import pytest
 
 from proxy.core.handlers.lite import id_at_brokers, restore_id
 from proxy.core.principal import Method, Principal
-from proxy.core.signing import Signer
+from proxy.core.signing import Signer, SigningPolicy
 from proxy.settings.model import Settings
 from remoting import lite_subscription
 from remoting.codes import RequestCode
@@ -72,7 +72,7 @@ async def test_brokers_get_another_id_for_each_user_and_group(code: RequestCode)
 async def test_a_signed_request_stays_as_it_is(code: RequestCode) -> None:
     on, client = stage(settings=AUTHENTICATED), FakeChannel(principal=ALICE)
     await on.ask(heartbeat("c1", {"g": ["orders"]}), client)
-    on.core.signer = Signer(Credentials("gantry", "secret"))
+    on.core.signing = SigningPolicy(Signer(Credentials("gantry", "secret")))
     command = asked(code)
     sign(command, Credentials("alice", "secret"))
     fields, body = dict(command.fields), command.body

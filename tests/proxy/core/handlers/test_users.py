@@ -2,7 +2,7 @@ import orjson
 import pytest
 
 from proxy.core.principal import UNAUTHENTICATED
-from proxy.core.signing import Signer
+from proxy.core.signing import Signer, SigningPolicy
 from remoting import command as commands
 from remoting import fastjson
 from remoting.codes import RequestCode, ResponseCode
@@ -65,7 +65,7 @@ async def test_refusal_of_one_broker_names_it() -> None:
 async def test_requests_of_unknown_senders_are_not_signed_as_gantrys_own() -> None:
     on = stage(_brokers())
     stranger = FakeChannel(principal=UNAUTHENTICATED)
-    on.core.signer = Signer(Credentials("gantry", "secret"), resigns=True)
+    on.core.signing = SigningPolicy(Signer(Credentials("gantry", "secret"), replaces_signatures=True))
     for command in (_CREATE, _LIST):
         with pytest.raises(NotPermitted, match="authentication"):
             await on.ask(command, stranger)
