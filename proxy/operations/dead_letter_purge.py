@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from proxy.operations import operator_channel
+from proxy.operations import broker_requests
 from proxy.operations.known_groups import check_group
 from proxy.operations.operation import REMOTE_TIMEOUT, operation
 from proxy.operations.services import AdminServices
@@ -30,6 +30,6 @@ async def purge(services: AdminServices, group: str) -> Purged:
         await check_group(services.replica, group)
         return Purged(group=group, brokers=[])
     for broker in route.brokers:
-        await operator_channel.ask(core, broker, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+        await broker_requests.ask(core, broker, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
     await core.backend.forget_topic(topic)
     return Purged(group=group, brokers=list(route.brokers))

@@ -13,9 +13,9 @@ from enum import StrEnum
 
 from proxy.core.client_registry import Role
 from proxy.core.handlers.groups import consumer_list
-from proxy.operations import known_groups, operator_channel, stored_messages
+from proxy.operations import broker_requests, known_groups, operator_channel, stored_messages
+from proxy.operations.broker_requests import BrokerRefused
 from proxy.operations.offset_table import QueueKey, QueueOffsets, offset_table, progress
-from proxy.operations.operator_channel import BrokerRefused
 from proxy.operations.replica import Replica
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import RemotingError, ServiceUnavailable
@@ -254,7 +254,7 @@ class GroupSurvey:
         for broker in brokers:
             try:
                 async with self._limit:
-                    reply = await operator_channel.ask(
+                    reply = await broker_requests.ask(
                         self._replica.core, broker, RequestCode.GET_CONSUME_STATS, {"consumerGroup": group}
                     )
                 rows += progress(reply.body)
@@ -282,7 +282,7 @@ class GroupSurvey:
         for broker in brokers:
             try:
                 async with self._limit:
-                    reply = await operator_channel.ask(
+                    reply = await broker_requests.ask(
                         self._replica.core, broker, RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic}
                     )
             except RemotingError as error:

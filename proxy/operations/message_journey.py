@@ -10,6 +10,7 @@ from proxy.core.handlers.groups import consumer_connections
 from proxy.embedded.broker.filters import new_filter
 from proxy.embedded.broker.names import SCHEDULE_TOPIC
 from proxy.operations import broker_requests, operator_channel
+from proxy.operations.broker_requests import SHORT_TIMEOUT
 from proxy.operations.browsing import find
 from proxy.operations.message_lookup import Found, unique_matches
 from proxy.operations.offset_table import QueueKey, progress
@@ -63,8 +64,13 @@ class JourneyQuery:
 async def get_journey(services: AdminServices, query: JourneyQuery) -> Journey:
     """Return where a message went. Raises OperationFailed, RemotingError."""
     found = await find(services, query.topic, query.message_id)
-    fields = {"topic": query.topic}
-    reply = await broker_requests.ask(services, found.broker, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, fields)
+    reply = await broker_requests.ask(
+        services.replica.core,
+        found.broker,
+        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
+        {"topic": query.topic},
+        timeout=SHORT_TIMEOUT,
+    )
     names = sorted(map(str, load_object(reply.body).get("groupList") or ()))[:_MAX_GROUPS] if reply.body else []
     limit = asyncio.Semaphore(_MAX_CONCURRENT)
 
@@ -125,7 +131,7 @@ async def _copies(services: AdminServices, found: Found, topics: list[str]) -> l
 async def _is_behind(services: AdminServices, broker: str, group: str, message: StoredMessage) -> bool:
     """Return whether the group's offset is behind a message."""
     fields = {"consumerGroup": group, "topic": message.topic}
-    reply = await operator_channel.ask(services.replica.core, broker, RequestCode.GET_CONSUME_STATS, fields)
+    reply = await broker_requests.ask(services.replica.core, broker, RequestCode.GET_CONSUME_STATS, fields)
     key = QueueKey(message.topic, broker, message.queue_id)
     return any(row.key == key and row.consumed > message.queue_offset for row in progress(reply.body))
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, Self
 
 from proxy.core.client_registry import Role
-from proxy.operations import operator_channel
+from proxy.operations import broker_requests
 from proxy.operations.broker_settings import reads_old_retry_topics
 from proxy.operations.replica import Replica
 from remoting import properties, send_message
@@ -116,7 +116,7 @@ async def _pops(replica: Replica, group: str, broker: str, message: StoredMessag
 
 async def _has_topic(replica: Replica, broker: str, names: set[str]) -> bool:
     """Return whether a broker has one of the topics. Raises RemotingError."""
-    reply = await operator_channel.ask(replica.core, broker, RequestCode.GET_ALL_TOPIC_CONFIG, {})
+    reply = await broker_requests.ask(replica.core, broker, RequestCode.GET_ALL_TOPIC_CONFIG, {})
     return not names.isdisjoint(load_object(reply.body).get("topicConfigTable") or ())
 
 
@@ -138,4 +138,4 @@ async def send_again(
         flag=message.flag,
         properties=properties.encode(kept),
     )
-    await operator_channel.ask(replica.core, broker, RequestCode.SEND_MESSAGE_V2, fields, message.body)
+    await broker_requests.ask(replica.core, broker, RequestCode.SEND_MESSAGE_V2, fields, message.body)

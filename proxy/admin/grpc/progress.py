@@ -72,17 +72,18 @@ async def describe_group_accumulation(
 
 
 async def _stats(services: AdminServices, group: str, topics: list[str]) -> list[Answers]:
-    names = await services.replica.core.backend.brokers()
+    core = services.replica.core
+    names = await core.backend.brokers()
     code = RequestCode.GET_CONSUME_STATS
     if not topics:
-        return [await broker_requests.ask_each(services, names, code, {"consumerGroup": group})]
+        return [await broker_requests.ask_each(core, names, code, {"consumerGroup": group})]
     for topic in topics:
         # Statistics omit topics that do not exist.
-        await services.replica.core.backend.route(topic)
+        await core.backend.route(topic)
     wanted = [name for topic in topics for name in (topic, *_retry_topics(topic, group))]
     asked = (
         broker_requests.ask_each(
-            services, names, code, {"consumerGroup": group, "topic": name}, (ResponseCode.TOPIC_NOT_EXIST,)
+            core, names, code, {"consumerGroup": group, "topic": name}, (ResponseCode.TOPIC_NOT_EXIST,)
         )
         for name in wanted
     )
@@ -159,9 +160,10 @@ async def query_time_span(services: AdminServices, request: pb.QueryTimeSpanRequ
 async def _spans(
     services: AdminServices, group: str, topic: str
 ) -> tuple[list[pb.QueryTimeSpanResponse.QueueTimeSpan], tuple[str, ...]]:
-    route = await services.replica.core.backend.route(topic)
+    core = services.replica.core
+    route = await core.backend.route(topic)
     fields = {"topic": topic, "group": group}
-    asked = await broker_requests.ask_each(services, route.brokers, RequestCode.QUERY_CONSUME_TIME_SPAN, fields)
+    asked = await broker_requests.ask_each(core, route.brokers, RequestCode.QUERY_CONSUME_TIME_SPAN, fields)
     rows = [row for reply in asked.replies.values() for row in load_object(reply.body).get("consumeTimeSpanSet") or ()]
     return sorted(
         map(_span, rows), key=lambda span: (span.message_queue.broker.name, span.message_queue.id)
