@@ -9,7 +9,7 @@ from proxy.operations.services import AdminServices
 from proxy.operations.values import Answer
 from remoting.codes import RequestCode
 from remoting.errors import TopicNotExist
-from remoting.names import DLQ_PREFIX
+from remoting.names import dead_letter_topic
 
 
 class Purged(Answer):
@@ -23,7 +23,7 @@ class Purged(Answer):
 async def purge(services: AdminServices, group: str) -> Purged:
     """Delete the dead letter queue of a group at every broker. Raises OperationFailed, RemotingError."""
     core = services.replica.core
-    topic = DLQ_PREFIX + group
+    topic = dead_letter_topic(group)
     try:
         route = await core.backend.route(topic)
     except TopicNotExist:

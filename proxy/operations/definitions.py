@@ -17,7 +17,7 @@ from proxy.operations.values import NO_BOOLEAN, Answer, Name, RequestBody
 from remoting.codes import RequestCode
 from remoting.fastjson import load_object
 from remoting.messages import Permission
-from remoting.names import RETRY_PREFIX, is_system
+from remoting.names import is_system, retry_topic
 from remoting.topic_group_config import MESSAGE_TYPE_ATTRIBUTE, NEW_GROUP, changed_group, group_changes, topic_fields
 
 _RW = int(Permission.READ | Permission.WRITE)
@@ -227,7 +227,7 @@ async def delete_group(services: AdminServices, group: str) -> None:
     fields = {"groupName": group, "cleanOffset": "true"}
     code = RequestCode.DELETE_SUBSCRIPTIONGROUP
     await _at_all(found, lambda broker: broker_requests.ask(core, broker, code, fields))
-    await core.backend.forget_topic(RETRY_PREFIX + group)
+    await core.backend.forget_topic(retry_topic(group))
 
 
 async def _put_group(services: AdminServices, broker: str, configuration: dict[str, object]) -> None:

@@ -20,7 +20,7 @@ from proxy.operations.replica import Replica
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import RemotingError, ServiceUnavailable
 from remoting.fastjson import load_object
-from remoting.names import DLQ_PREFIX, RETRY_PREFIX
+from remoting.names import DLQ_PREFIX, RETRY_PREFIX, dead_letter_topic
 from remoting.tasks import every
 
 _log = logging.getLogger("gantry.admin")
@@ -221,8 +221,8 @@ class GroupSurvey:
         rows, failed = await self._progress(group, asked)
         members = await self._members(group, ask=bool(asked))
         dead_letters = 0
-        if DLQ_PREFIX + group in dead_letter_queues:
-            dead_letters, failed_too = await self._stored(DLQ_PREFIX + group, asked)
+        if dead_letter_topic(group) in dead_letter_queues:
+            dead_letters, failed_too = await self._stored(dead_letter_topic(group), asked)
             failed = failed | failed_too
         unanswered = [broker for broker in brokers if broker in silent or broker in failed]
         now = time.monotonic()

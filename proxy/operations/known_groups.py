@@ -3,13 +3,13 @@
 import asyncio
 
 from proxy.core.client_registry import Role
-from proxy.embedded.broker.names import SYSTEM_GROUPS
 from proxy.operations import broker_requests
 from proxy.operations.failures import Failure, FailureKind, OperationFailed, not_found
 from proxy.operations.replica import Replica
 from remoting.codes import RequestCode
 from remoting.errors import RemotingError
 from remoting.fastjson import load_object
+from remoting.names import SYSTEM_GROUPS
 
 
 async def consumer_groups(replica: Replica) -> tuple[set[str], list[str]]:

@@ -19,14 +19,12 @@ from proxy.operations.services import AdminServices
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import RemotingError
 from remoting.fastjson import load_object
-from remoting.names import RETRY_PREFIX
+from remoting.names import pop_retry_topics, popped_topic
 
 _Accumulation = pb.DescribeGroupAccumulationResponse.GroupAccumulation
 
 # Maximum topics of one request, each of which costs several requests to each broker.
 _MAX_TOPICS = 100
-# Separators of group and topic in the names of pop retry topics, old and new.
-_SEPARATORS = ("_", "+")
 
 
 @dataclass(slots=True)
@@ -61,7 +59,7 @@ async def describe_group_accumulation(
     for one in asked:
         for reply in one.replies.values():
             for offsets in offset_table.progress(reply.body):
-                sums.setdefault(_origin(offsets.key.topic, group), _Sums()).add(offsets)
+                sums.setdefault(popped_topic(offsets.key.topic, group), _Sums()).add(offsets)
     delays = await _delays(services, group, [topic for topic, one in sums.items() if one.lag])
     rows = {topic: _row([one], delays.get(topic)) for topic, one in sums.items()}
     return pb.DescribeGroupAccumulationResponse(
@@ -80,7 +78,7 @@ async def _stats(services: AdminServices, group: str, topics: list[str]) -> list
     for topic in topics:
         # Statistics omit topics that do not exist.
         await core.backend.route(topic)
-    wanted = [name for topic in topics for name in (topic, *_retry_topics(topic, group))]
+    wanted = [name for topic in topics for name in (topic, *pop_retry_topics(topic, group))]
     asked = (
         broker_requests.ask_each(
             core, names, code, {"consumerGroup": group, "topic": name}, (ResponseCode.TOPIC_NOT_EXIST,)
@@ -88,19 +86,6 @@ async def _stats(services: AdminServices, group: str, topics: list[str]) -> list
         for name in wanted
     )
     return await asyncio.gather(*asked)
-
-
-def _retry_topics(topic: str, group: str) -> list[str]:
-    return [f"{RETRY_PREFIX}{group}{separator}{topic}" for separator in _SEPARATORS]
-
-
-def _origin(topic: str, group: str) -> str:
-    """Return the topic of a retry topic's messages; the group's common retry topic serves all of its topics."""
-    for separator in _SEPARATORS:
-        prefix = f"{RETRY_PREFIX}{group}{separator}"
-        if topic.startswith(prefix):
-            return topic.removeprefix(prefix)
-    return topic
 
 
 def _row(sums: Iterable[_Sums], delay: int | None) -> _Accumulation:
