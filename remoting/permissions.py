@@ -8,11 +8,14 @@ requests in which the name of the resource is missing.
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from remoting import send_message
 from remoting.codes import RequestCode
 from remoting.names import listed
+
+# The field of GET_CONSUMER_RUNNING_INFO for thread stacks.
+STACKS_FIELD: Final = "jstackEnable"
 
 
 class Action(StrEnum):
@@ -70,6 +73,11 @@ class Need(NamedTuple):
         if self.several:
             return listed(text)
         return () if self.optional and not text else (text,)
+
+
+def requests_stacks(fields: Mapping[str, str]) -> bool:
+    """Return whether the ext fields request thread stacks: they make a client work, so that this counts as a change."""
+    return fields.get(STACKS_FIELD, "").lower() == "true"
 
 
 class BodyFormat(StrEnum):

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final, TypeVar
 
 from remoting.errors import BodyError
-from remoting.names import RETRY_PREFIX
+from remoting.names import POP_SEPARATOR, RETRY_PREFIX, pop_retry_topic
 
 _QUEUE_OFFSET: Final = "qo"
 _INTEGER: Final = re.compile(r"-?[0-9]{1,19}")
@@ -30,14 +30,12 @@ def retry_of(topic: str) -> Retry:
     """Return the retry flag of a topic. A group whose name contains `+` looks like a new retry topic."""
     if not topic.startswith(RETRY_PREFIX):
         return Retry.NORMAL
-    return Retry.V2 if "+" in topic else Retry.V1
+    return Retry.V2 if POP_SEPARATOR in topic else Retry.V1
 
 
 def real_topic(topic: str, group: str, retry: Retry) -> str:
     """Return the topic that a message popped for `topic` came from; ACK and CHANGE_INVISIBLE have to name it."""
-    if retry is Retry.NORMAL:
-        return topic
-    return f"{RETRY_PREFIX}{group}{'_' if retry is Retry.V1 else '+'}{topic}"
+    return topic if retry is Retry.NORMAL else pop_retry_topic(topic, group, retry is Retry.V2)
 
 
 _K = TypeVar("_K")

@@ -8,8 +8,17 @@ from remoting import properties
 from remoting.batch_flag import may_be_batch
 from remoting.codes import RequestCode
 from remoting.json_names import collect_names
-from remoting.names import DEFAULT_TOPIC, RETRY_PREFIX
-from remoting.permissions import Action, BodyFormat, Need, Needs, Permission, ResourceKind
+from remoting.names import DEFAULT_TOPIC, popped_topic
+from remoting.permissions import (
+    STACKS_FIELD,
+    Action,
+    BodyFormat,
+    Need,
+    Needs,
+    Permission,
+    ResourceKind,
+    requests_stacks,
+)
 from remoting.requests import RequestSpec
 
 # Bodies up to this size are parsed once and remembered: clients repeat their heartbeats and locks.
@@ -46,7 +55,6 @@ _ALL_QUEUES = (
 _QUEUE_SEPARATOR = ","
 # The beginning of that property, with its separator, in the body of a batch.
 _MULTI_DISPATCH = f"{properties.INNER_MULTI_DISPATCH}\x01".encode()
-_STACKS = "jstackEnable"
 # The groups of producers need no permission: sending to a topic does.
 _PRODUCERS = "producerdataset"
 
@@ -64,6 +72,8 @@ def permissions(spec: RequestSpec, fields: dict[str, str], body: bytes) -> Itera
             if spec.code == RequestCode.GET_ROUTEINFO_BY_TOPIC and name == DEFAULT_TOPIC:
                 # Every producer of a topic that does not exist yet asks for it; it has no messages.
                 continue
+            # The group's own permission is checked as well. A pop retry topic could also be the retry topic of another
+            # group, `group_topic`: a client with permissions on the group and on the topic is not stopped by that.
             yield Permission(need.kind, popped_topic(name, group), _actions(need, fields))
     if needs.body is not None:
         read = _remembered if len(body) <= _MAX_REMEMBERED else _read
@@ -76,7 +86,7 @@ def permissions(spec: RequestSpec, fields: dict[str, str], body: bytes) -> Itera
 
 def depend_on_names(spec: RequestSpec, fields: dict[str, str], body: bytes) -> bool:
     """Return whether the permissions depend on the names in `spec.need_fields` alone."""
-    if spec.needs is None or spec.needs.body is not None or _STACKS in fields:
+    if spec.needs is None or spec.needs.body is not None or STACKS_FIELD in fields:
         return False
     if len(spec.needs.fields) > len(spec.need_fields):
         # The fields name the resources of the first two needs only.
@@ -124,18 +134,7 @@ def _derived(spec: RequestSpec) -> Needs:
 
 
 def _actions(need: Need, fields: dict[str, str]) -> tuple[Action, ...]:
-    """Return the need's actions; thread stacks make a client work, so that requesting them counts as a change."""
-    return (Action.UPDATE,) if fields.get(_STACKS, "").lower() == "true" else need.actions
-
-
-def popped_topic(name: str, group: str) -> str:
-    """Return the topic of a retry topic of pop consumers (`%RETRY%group_topic`); all other names unchanged.
-
-    The group's own permission is checked as well. The name could also be the retry topic of a group `group_topic`; a
-    client with permissions on the group and on the topic is not stopped by that.
-    """
-    retry = RETRY_PREFIX + group
-    return name[len(retry) + 1 :] if group and name.startswith((retry + "_", retry + "+")) else name
+    return (Action.UPDATE,) if requests_stacks(fields) else need.actions
 
 
 def _read(body_format: BodyFormat, body: bytes) -> tuple[Permission, ...]:

@@ -10,7 +10,6 @@ from functools import partial
 from proxy.auth.authority import Authority
 from proxy.auth.broker_decisions import passes_authority
 from proxy.auth.policy import Role
-from proxy.auth.resources import popped_topic
 from proxy.core import stored_topics
 from proxy.core.backend import Push
 from proxy.core.channel import Channel
@@ -28,7 +27,7 @@ from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError
-from remoting.names import DLQ_PREFIX, RETRY_PREFIX
+from remoting.names import dead_letter_topic, popped_topic, retry_topic
 from remoting.permissions import Action, Permission, ResourceKind
 
 _READ = (Action.SUB, Action.GET)
@@ -114,7 +113,7 @@ class StoredMessages:
             message = await stored_topics.view(core, context, context.fields["offset"])
             group, stored = context.fields["group"], real_topic(message)
             topic = popped_topic(stored, group)
-            needed = () if topic == RETRY_PREFIX + group else (Permission(ResourceKind.TOPIC, topic, (Action.SUB,)),)
+            needed = () if topic == retry_topic(group) else (Permission(ResourceKind.TOPIC, topic, (Action.SUB,)),)
             denial = self._denial(context, needed, also_affected(message, stored))
             if denial is not None:
                 return denial
@@ -252,7 +251,7 @@ def _of_check(command: RemotingCommand) -> Permission:
 def _of_consumption(command: RemotingCommand) -> Permission | None:
     """Return the permission on the message's topic; None for a dead letter of the client's group."""
     topic, group = real_topic(messages.decode_message(command.body)), command.fields.get("consumerGroup", "")
-    if topic == DLQ_PREFIX + group:
+    if topic == dead_letter_topic(group):
         return None
     return Permission(ResourceKind.TOPIC, popped_topic(topic, group), (Action.SUB,))
 

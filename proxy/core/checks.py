@@ -14,6 +14,7 @@ from remoting.codes import GO_AWAY_VERSION, RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import GoAway, InvalidRequest, NotPermitted, Overloaded, UnsupportedRequest
 from remoting.names import MAX_NAME_LENGTH
+from remoting.permissions import requests_stacks
 from remoting.requests import Action, Direction, RequestSpec
 from remoting.signature import ACCESS_KEY
 
@@ -104,8 +105,7 @@ class Tools:
 
 
 def _effect(context: Context, spec: RequestSpec) -> Action:
-    """Return the request's action; thread stacks make a client work, so that requesting them counts as a change."""
-    return Action.UPDATE if context.fields.get("jstackEnable", "").lower() == "true" else spec.action
+    return Action.UPDATE if requests_stacks(context.fields) else spec.action
 
 
 _TOOL_ACTIONS: Final = {"all": frozenset(Action), "read": frozenset((Action.GET,)), "none": frozenset[Action]()}

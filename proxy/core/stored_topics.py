@@ -17,7 +17,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import MessageNotFound, NotPermitted, ServiceUnavailable
 from remoting.ids import RecallHandle
-from remoting.names import RETRY_PREFIX, TIMER_TOPIC, TOOLS_GROUP, is_internal, parent_topic
+from remoting.names import RETRY_PREFIX, TIMER_TOPIC, TOOLS_GROUP, is_internal, parent_topic, popped_topic
 from remoting.pulling import NOTHING, reading_fields
 
 # How brokers begin the remark for an offset without a message (QueryMessageProcessor.viewMessageById).
@@ -153,13 +153,10 @@ def also_affected(message: messages.StoredMessage, topic: str) -> tuple[str, ...
 
 def topics_of(message: messages.StoredMessage, group: str) -> tuple[str, ...]:
     """Return the topic of a message and, of one that a group gets again, also the topic that it was sent to."""
-    topic, retry = message.topic, RETRY_PREFIX + group
+    topic = message.topic
     if not topic.startswith(RETRY_PREFIX):
         return (topic,)
-    origins = {message.get(properties.RETRY_TOPIC)}
-    if topic.startswith((retry + "_", retry + "+")):
-        # The retry topic of pop consumers.
-        origins.add(topic[len(retry) + 1 :])
+    origins = {message.get(properties.RETRY_TOPIC), popped_topic(topic, group)} - {topic}
     return (topic, *sorted(filter(None, origins)))
 
 

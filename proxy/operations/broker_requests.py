@@ -4,16 +4,25 @@ import asyncio
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from proxy.operations.operator_channel import BrokerRefused
-from proxy.operations.services import AdminServices
+from proxy.core.messaging import Messaging
 from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError, ServiceUnavailable
 from remoting.requests import request_spec
 
+# Seconds for one request.
+TIMEOUT = 5.0
 # Below the three seconds that RocketMQ's dashboard waits.
-TIMEOUT = 2.5
+SHORT_TIMEOUT = 2.5
+
+
+class BrokerRefused(RemotingError):
+    """A broker replied with an error. answer: its response code."""
+
+    def __init__(self, broker: str, answer: int, remark: str | None) -> None:
+        super().__init__(f"the broker {broker} answered {answer}: {remark or 'without a remark'}")
+        self.answer = answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,30 +34,46 @@ class Answers:
 
 
 async def request(
-    services: AdminServices, broker: str, code: RequestCode, fields: dict[str, str], body: bytes = b""
+    core: Messaging,
+    broker: str,
+    code: RequestCode,
+    fields: dict[str, str],
+    body: bytes = b"",
+    *,
+    timeout: float = TIMEOUT,
 ) -> RemotingCommand:
     """Return a broker's reply, successful or not. Raises as `Backend.request` does."""
-    return await services.replica.core.backend.request(
-        broker, request_spec(code), commands.request(code, fields, body), TIMEOUT, None
-    )
+    return await core.backend.request(broker, request_spec(code), commands.request(code, fields, body), timeout, None)
 
 
 async def ask(
-    services: AdminServices, broker: str, code: RequestCode, fields: dict[str, str], body: bytes = b""
+    core: Messaging,
+    broker: str,
+    code: RequestCode,
+    fields: dict[str, str],
+    body: bytes = b"",
+    *,
+    timeout: float = TIMEOUT,
 ) -> RemotingCommand:
     """Return a broker's successful reply. Raises BrokerRefused, and as `request` does."""
-    reply = await request(services, broker, code, fields, body)
+    reply = await request(core, broker, code, fields, body, timeout=timeout)
     if reply.code != 0:
         raise BrokerRefused(broker, reply.code, reply.remark)
     return reply
 
 
 async def found(
-    services: AdminServices, broker: str, code: RequestCode, fields: dict[str, str], nothing: Collection[int]
+    core: Messaging,
+    broker: str,
+    code: RequestCode,
+    fields: dict[str, str],
+    nothing: Collection[int],
+    *,
+    timeout: float = TIMEOUT,
 ) -> RemotingCommand | None:
     """Return the reply; None if its code means that nothing was found."""
     try:
-        return await ask(services, broker, code, fields)
+        return await ask(core, broker, code, fields, timeout=timeout)
     except BrokerRefused as error:
         if error.answer in nothing:
             return None
@@ -56,21 +81,21 @@ async def found(
 
 
 async def ask_each(
-    services: AdminServices,
+    core: Messaging,
     brokers: Iterable[str],
     code: RequestCode,
     fields: dict[str, str],
     nothing: Collection[int] = (),
 ) -> Answers:
     """Send the same request to several brokers; those that have nothing (`nothing`: such response codes) are in neither
-    list.
+    list, and those without a reply within SHORT_TIMEOUT are missing.
 
     Raises the first broker's error if no broker replied.
     """
     names = sorted(brokers)
     if not names:
         raise ServiceUnavailable("no broker is known")
-    asked = (found(services, broker, code, dict(fields), nothing) for broker in names)
+    asked = (found(core, broker, code, dict(fields), nothing, timeout=SHORT_TIMEOUT) for broker in names)
     replies: dict[str, RemotingCommand] = {}
     failures: list[RemotingError] = []
     for broker, reply in zip(names, await asyncio.gather(*asked, return_exceptions=True), strict=True):

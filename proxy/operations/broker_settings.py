@@ -1,6 +1,6 @@
 """Broker settings that change the effect of operations."""
 
-from proxy.operations import operator_channel
+from proxy.operations import broker_requests
 from proxy.operations.replica import Replica
 from remoting.codes import RequestCode
 
@@ -18,6 +18,6 @@ async def reads_old_retry_topics(replica: Replica, broker: str) -> bool:
 
 async def _settings(replica: Replica, broker: str) -> list[str]:
     """Return lines of `key=value`. Raises BrokerRefused, and the errors of `Backend.request`."""
-    reply = await operator_channel.ask(replica.core, broker, RequestCode.GET_BROKER_CONFIG, {})
+    reply = await broker_requests.ask(replica.core, broker, RequestCode.GET_BROKER_CONFIG, {})
     # The format of Java's Properties.
     return reply.body.decode(errors="replace").splitlines()

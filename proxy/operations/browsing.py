@@ -14,7 +14,7 @@ from proxy.operations.key_search import SearchExhausted
 from proxy.operations.known_groups import check_group
 from proxy.operations.message_bodies import Body, BodyFormat
 from proxy.operations.message_lookup import EVER, Found
-from proxy.operations.message_scan import Exhausted, QueueName, Range, place_of, scan
+from proxy.operations.message_scan import Exhausted, PageRange, QueueName, place_of, scan
 from proxy.operations.operation import BULK_TIMEOUT, REMOTE_TIMEOUT, operation
 from proxy.operations.paging import BadCursor, PageRequest, Place, cursor_of
 from proxy.operations.replica import Replica
@@ -201,7 +201,7 @@ async def list_messages(services: AdminServices, query: MessageQuery) -> Message
     last: Place | None = None
     complete = True
     queues = await _queues(services.replica, query)
-    wanted = Range(query.begin, query.end, query.offset or 0, page.order.descending, page.after)
+    wanted = PageRange(query.begin, query.end, query.offset or 0, page.order.descending, page.after)
     async with aclosing(scan(services.replica, queues, wanted, view)) as scanned:
         try:
             async for place, summary in scanned:

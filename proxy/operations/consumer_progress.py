@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Discriminator, Field, Tag
 
-from proxy.operations import operator_channel, reset_preview
+from proxy.operations import broker_requests, reset_preview
 from proxy.operations.broker_settings import resets_by_itself
 from proxy.operations.client_tools import ClientQuestion, ClientRefused, running_info
 from proxy.operations.failures import not_found
@@ -212,7 +212,7 @@ async def get_lag(services: AdminServices, query: LagQuery) -> Lag:
 
 
 async def _progress_at(services: AdminServices, broker: str, fields: dict[str, str]) -> list[QueueOffsets]:
-    reply = await operator_channel.ask(services.replica.core, broker, RequestCode.GET_CONSUME_STATS, fields)
+    reply = await broker_requests.ask(services.replica.core, broker, RequestCode.GET_CONSUME_STATS, fields)
     return progress(reply.body)
 
 
@@ -300,7 +300,7 @@ async def reset_offset(services: AdminServices, order: ResetOrder) -> ResetResul
 
 async def _reset_at(services: AdminServices, brokers: Sequence[str], fields: dict[str, str]) -> dict[QueueKey, int]:
     core, code = services.replica.core, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
-    replies = await asyncio.gather(*(operator_channel.ask(core, broker, code, dict(fields)) for broker in brokers))
+    replies = await asyncio.gather(*(broker_requests.ask(core, broker, code, dict(fields)) for broker in brokers))
     return {key: int(offset) for reply in replies for key, offset in offset_table(reply.body)}
 
 

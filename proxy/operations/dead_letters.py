@@ -16,7 +16,7 @@ from remoting import properties
 from remoting.errors import RemotingError, TopicNotExist
 from remoting.ids import OffsetMessageId
 from remoting.messages import StoredMessage
-from remoting.names import DLQ_PREFIX
+from remoting.names import dead_letter_topic
 
 
 class DeadLetter(Answer):
@@ -79,7 +79,7 @@ class ResendOrder:
 async def list_dead_letters(services: AdminServices, query: DeadLetterQuery) -> list[DeadLetter]:
     """Return the newest dead letters of a group. Raises OperationFailed if there is no such group, RemotingError."""
     replica = services.replica
-    topic = DLQ_PREFIX + query.group
+    topic = dead_letter_topic(query.group)
     try:
         route = await replica.core.backend.route(topic)
     except TopicNotExist:
@@ -135,7 +135,7 @@ async def resend(services: AdminServices, order: ResendOrder) -> list[Resent]:
 
     Raises RemotingError (TopicNotExist: there are none).
     """
-    topic = DLQ_PREFIX + order.group
+    topic = dead_letter_topic(order.group)
     brokers = (await services.replica.core.backend.route(topic)).brokers
     message_ids = dict.fromkeys(order.resend.message_ids)
     return [await _resend(services.replica, order, brokers, message_id) for message_id in message_ids]
@@ -162,5 +162,5 @@ async def _resend(replica: Replica, order: ResendOrder, brokers: tuple[str, ...]
 
 
 async def _look_up(replica: Replica, group: str, broker: str, message_id: str) -> StoredMessage | None:
-    found = await unique_matches(replica, broker, DLQ_PREFIX + group, message_id)
+    found = await unique_matches(replica, broker, dead_letter_topic(group), message_id)
     return max(found, key=lambda message: message.store_timestamp, default=None)

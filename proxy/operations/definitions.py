@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import Field, StrictBool
 
-from proxy.operations import operator_channel
+from proxy.operations import broker_requests
 from proxy.operations.failures import conflict, not_found
 from proxy.operations.groups import members_of
 from proxy.operations.operation import REMOTE_TIMEOUT, operation
@@ -17,7 +17,7 @@ from proxy.operations.values import NO_BOOLEAN, Answer, Name, RequestBody
 from remoting.codes import RequestCode
 from remoting.fastjson import load_object
 from remoting.messages import Permission
-from remoting.names import RETRY_PREFIX, is_system
+from remoting.names import is_system, retry_topic
 from remoting.topic_group_config import MESSAGE_TYPE_ATTRIBUTE, NEW_GROUP, changed_group, group_changes, topic_fields
 
 _RW = int(Permission.READ | Permission.WRITE)
@@ -141,12 +141,12 @@ async def delete_topic(services: AdminServices, topic: str) -> None:
         raise conflict(f"{topic} belongs to the brokers")
     core, found = services.replica.core, await _known_topic(services, topic)
     code = RequestCode.DELETE_TOPIC_IN_BROKER
-    await _at_all(found, lambda broker: operator_channel.ask(core, broker, code, {"topic": topic}))
+    await _at_all(found, lambda broker: broker_requests.ask(core, broker, code, {"topic": topic}))
     await core.backend.forget_topic(topic)
 
 
 async def _put_topic(services: AdminServices, broker: str, fields: dict[str, str]) -> None:
-    await operator_channel.ask(services.replica.core, broker, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+    await broker_requests.ask(services.replica.core, broker, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
 
 
 async def _topic(services: AdminServices, name: str) -> TopicDefinition:
@@ -226,13 +226,13 @@ async def delete_group(services: AdminServices, group: str) -> None:
         raise conflict(f"the consumer group {group} has members: {', '.join(members[:3])}")
     fields = {"groupName": group, "cleanOffset": "true"}
     code = RequestCode.DELETE_SUBSCRIPTIONGROUP
-    await _at_all(found, lambda broker: operator_channel.ask(core, broker, code, fields))
-    await core.backend.forget_topic(RETRY_PREFIX + group)
+    await _at_all(found, lambda broker: broker_requests.ask(core, broker, code, fields))
+    await core.backend.forget_topic(retry_topic(group))
 
 
 async def _put_group(services: AdminServices, broker: str, configuration: dict[str, object]) -> None:
     code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
-    await operator_channel.ask(services.replica.core, broker, code, {}, orjson.dumps(configuration))
+    await broker_requests.ask(services.replica.core, broker, code, {}, orjson.dumps(configuration))
 
 
 async def _groups(services: AdminServices, name: str) -> _Configurations:
@@ -256,7 +256,7 @@ async def _brokers(services: AdminServices) -> list[str]:
 async def _configurations(services: AdminServices, code: RequestCode, key: str, name: str) -> _Configurations:
     """Return the configuration of this name at each broker that has one. Raises RemotingError unless all answer."""
     brokers, core = await _brokers(services), services.replica.core
-    replies = await asyncio.gather(*(operator_channel.ask(core, broker, code, {}) for broker in brokers))
+    replies = await asyncio.gather(*(broker_requests.ask(core, broker, code, {}) for broker in brokers))
     tables = [load_object(reply.body).get(key) or {} for reply in replies]
     return {broker: table[name] for broker, table in zip(brokers, tables, strict=True) if name in table}
 

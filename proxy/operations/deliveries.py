@@ -13,7 +13,7 @@ from proxy.operations.snapshots import SortedPage
 from proxy.operations.values import WorkerOwned
 
 
-class ReceiptHandle(WorkerOwned):
+class HeldDelivery(WorkerOwned):
     """A delivery that is kept invisible. The handle itself is left out: it permits acknowledgement."""
 
     client_id: str = Field(examples=["192.0.2.7@4711"])
@@ -40,7 +40,7 @@ class DeliveryQuery:
 
 
 @operation("receipt_handles.list")
-async def list_receipt_handles(services: AdminServices, query: DeliveryQuery) -> SortedPage[ReceiptHandle]:
+async def list_receipt_handles(services: AdminServices, query: DeliveryQuery) -> SortedPage[HeldDelivery]:
     """Return a page of the deliveries that are kept invisible, by age."""
     worker = services.workers.number
 
@@ -64,9 +64,9 @@ async def list_receipt_handles(services: AdminServices, query: DeliveryQuery) ->
     return SortedPage(query.page.order.descending, entries, cut.rest, cut.total)
 
 
-def _describe(services: AdminServices, delivery: DeliverySnapshot, now: float) -> ReceiptHandle:
+def _describe(services: AdminServices, delivery: DeliverySnapshot, now: float) -> HeldDelivery:
     handle = delivery.newest
-    return ReceiptHandle(
+    return HeldDelivery(
         **services.placement,
         client_id=delivery.client.client_id,
         group=delivery.group,

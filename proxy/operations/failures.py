@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from proxy.operations.operator_channel import BrokerRefused
+from proxy.operations.broker_requests import BrokerRefused
 from remoting.codes import ResponseCode
 from remoting.errors import (
     BodyError,

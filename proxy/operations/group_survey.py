@@ -13,14 +13,14 @@ from enum import StrEnum
 
 from proxy.core.client_registry import Role
 from proxy.core.handlers.groups import consumer_list
-from proxy.operations import known_groups, operator_channel, stored_messages
+from proxy.operations import broker_requests, known_groups, operator_channel, stored_messages
+from proxy.operations.broker_requests import BrokerRefused
 from proxy.operations.offset_table import QueueKey, QueueOffsets, offset_table, progress
-from proxy.operations.operator_channel import BrokerRefused
 from proxy.operations.replica import Replica
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import RemotingError, ServiceUnavailable
 from remoting.fastjson import load_object
-from remoting.names import DLQ_PREFIX, RETRY_PREFIX
+from remoting.names import DLQ_PREFIX, RETRY_PREFIX, dead_letter_topic
 from remoting.tasks import every
 
 _log = logging.getLogger("gantry.admin")
@@ -221,8 +221,8 @@ class GroupSurvey:
         rows, failed = await self._progress(group, asked)
         members = await self._members(group, ask=bool(asked))
         dead_letters = 0
-        if DLQ_PREFIX + group in dead_letter_queues:
-            dead_letters, failed_too = await self._stored(DLQ_PREFIX + group, asked)
+        if dead_letter_topic(group) in dead_letter_queues:
+            dead_letters, failed_too = await self._stored(dead_letter_topic(group), asked)
             failed = failed | failed_too
         unanswered = [broker for broker in brokers if broker in silent or broker in failed]
         now = time.monotonic()
@@ -254,7 +254,7 @@ class GroupSurvey:
         for broker in brokers:
             try:
                 async with self._limit:
-                    reply = await operator_channel.ask(
+                    reply = await broker_requests.ask(
                         self._replica.core, broker, RequestCode.GET_CONSUME_STATS, {"consumerGroup": group}
                     )
                 rows += progress(reply.body)
@@ -282,7 +282,7 @@ class GroupSurvey:
         for broker in brokers:
             try:
                 async with self._limit:
-                    reply = await operator_channel.ask(
+                    reply = await broker_requests.ask(
                         self._replica.core, broker, RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic}
                     )
             except RemotingError as error:

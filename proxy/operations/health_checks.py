@@ -9,11 +9,11 @@ from proxy.operations.replica import Replica
 from proxy.overload.monitor import Level
 
 
-def look(replica: Replica) -> list[Check]:
+def all_checks(replica: Replica) -> list[Check]:
     """Return all checks, without forced failures."""
     return [
         _listeners(replica),
-        *_behind(replica),
+        *_backend(replica),
         _memory(replica),
         _certificates(replica),
         _users(replica),
@@ -23,16 +23,16 @@ def look(replica: Replica) -> list[Check]:
 
 def backend_works(replica: Replica) -> bool:
     """Return whether brokers can be reached, or the embedded broker stores messages."""
-    return all(check.status != "fail" for check in _behind(replica))
+    return all(check.status != "fail" for check in _backend(replica))
 
 
-def find_lasting(replica: Replica) -> list[Check]:
+def checks_for_restart(replica: Replica) -> list[Check]:
     """Return the failures that end only with a restart of the process."""
     failure = replica.storage_failure
     return [] if failure is None else [Check(Aspect.BACKEND, "fail", failure)]
 
 
-def _behind(replica: Replica) -> Iterator[Check]:
+def _backend(replica: Replica) -> Iterator[Check]:
     backend = replica.backend
     return _cluster(backend) if isinstance(backend, ClusterBackend) else _storage(replica)
 

@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 
 from proxy.operations import broker_requests
+from proxy.operations.broker_requests import SHORT_TIMEOUT
 from proxy.operations.message_lookup import MAX_FOUND, NOTHING, Found
 from proxy.operations.message_scan import place_of
 from proxy.operations.paging import Place
@@ -77,7 +78,9 @@ async def _ask(services: AdminServices, search: _Search, topic: str, key: str, b
         "beginTimestamp": str(begin),
         "endTimestamp": str(search.end),
     }
-    return await broker_requests.found(services, search.broker, RequestCode.QUERY_MESSAGE, fields, NOTHING)
+    return await broker_requests.found(
+        services.replica.core, search.broker, RequestCode.QUERY_MESSAGE, fields, NOTHING, timeout=SHORT_TIMEOUT
+    )
 
 
 def _answered(searches: list[_Search], replies: Sequence[RemotingCommand | BaseException | None]) -> list[_Search]:

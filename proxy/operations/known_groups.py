@@ -3,13 +3,13 @@
 import asyncio
 
 from proxy.core.client_registry import Role
-from proxy.embedded.broker.names import SYSTEM_GROUPS
-from proxy.operations import operator_channel
+from proxy.operations import broker_requests
 from proxy.operations.failures import Failure, FailureKind, OperationFailed, not_found
 from proxy.operations.replica import Replica
 from remoting.codes import RequestCode
 from remoting.errors import RemotingError
 from remoting.fastjson import load_object
+from remoting.names import SYSTEM_GROUPS
 
 
 async def consumer_groups(replica: Replica) -> tuple[set[str], list[str]]:
@@ -28,7 +28,7 @@ async def table_bodies(replica: Replica, code: RequestCode) -> tuple[list[bytes]
     """Return the bodies of the brokers' replies to a request for one of their tables, and brokers without a reply."""
     core = replica.core
     brokers = sorted(await core.backend.brokers())
-    requests = (operator_channel.ask(core, broker, code, {}) for broker in brokers)
+    requests = (broker_requests.ask(core, broker, code, {}) for broker in brokers)
     replies = await asyncio.gather(*requests, return_exceptions=True)
     for reply in replies:
         if isinstance(reply, BaseException) and not isinstance(reply, RemotingError):

@@ -8,13 +8,12 @@ from pydantic import Field
 
 from proxy.core.handlers.groups import consumer_connections
 from proxy.embedded.broker.filters import new_filter
-from proxy.embedded.broker.names import SCHEDULE_TOPIC
 from proxy.operations import broker_requests, operator_channel
+from proxy.operations.broker_requests import SHORT_TIMEOUT
 from proxy.operations.browsing import find
 from proxy.operations.message_lookup import Found, unique_matches
 from proxy.operations.offset_table import QueueKey, progress
 from proxy.operations.operation import BULK_TIMEOUT, operation
-from proxy.operations.resending import pop_retry_prefixes
 from proxy.operations.services import AdminServices
 from proxy.operations.values import Answer
 from remoting import properties
@@ -22,7 +21,7 @@ from remoting.codes import RequestCode
 from remoting.errors import BodyError, RemotingError
 from remoting.fastjson import load_object
 from remoting.messages import StoredMessage
-from remoting.names import DLQ_PREFIX, RETRY_PREFIX, TIMER_TOPIC
+from remoting.names import SCHEDULE_TOPIC, TIMER_TOPIC, dead_letter_topic, pop_retry_topics, retry_topic
 
 # Groups of one reply, and those that are looked up at the same time.
 _MAX_GROUPS = 200
@@ -63,8 +62,13 @@ class JourneyQuery:
 async def get_journey(services: AdminServices, query: JourneyQuery) -> Journey:
     """Return where a message went. Raises OperationFailed, RemotingError."""
     found = await find(services, query.topic, query.message_id)
-    fields = {"topic": query.topic}
-    reply = await broker_requests.ask(services, found.broker, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, fields)
+    reply = await broker_requests.ask(
+        services.replica.core,
+        found.broker,
+        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
+        {"topic": query.topic},
+        timeout=SHORT_TIMEOUT,
+    )
     names = sorted(map(str, load_object(reply.body).get("groupList") or ()))[:_MAX_GROUPS] if reply.body else []
     limit = asyncio.Semaphore(_MAX_CONCURRENT)
 
@@ -80,9 +84,9 @@ async def get_journey(services: AdminServices, query: JourneyQuery) -> Journey:
 
 
 async def _delivery(services: AdminServices, found: Found, group: str) -> GroupDelivery:
-    retried = await _copies(services, found, [RETRY_PREFIX + group, *_pop_retry_topics(group, found.message.topic)])
+    retried = await _copies(services, found, [retry_topic(group), *pop_retry_topics(found.message.topic, group)])
     retries = max((copy.reconsume_times for copy in retried), default=0)
-    if dead := await _copies(services, found, [DLQ_PREFIX + group]):
+    if dead := await _copies(services, found, [dead_letter_topic(group)]):
         retries = max(retries, *(copy.reconsume_times for copy in dead))
         return GroupDelivery(group=group, state="dead", retries=retries)
     delayed = await _delayed_retries(services, found, group)
@@ -103,12 +107,8 @@ async def _delayed_retries(services: AdminServices, found: Found, group: str) ->
     Brokers keep a delayed retry in a topic of their own, and move a copy to the group's retry topic when it is due.
     """
     copies = await _copies(services, found, [SCHEDULE_TOPIC, TIMER_TOPIC])
-    retry = RETRY_PREFIX + group
+    retry = retry_topic(group)
     return max((copy.reconsume_times for copy in copies if copy.get(properties.REAL_TOPIC) == retry), default=0)
-
-
-def _pop_retry_topics(group: str, topic: str) -> list[str]:
-    return [prefix + topic for prefix in pop_retry_prefixes(group)]
 
 
 async def _copies(services: AdminServices, found: Found, topics: list[str]) -> list[StoredMessage]:
@@ -125,7 +125,7 @@ async def _copies(services: AdminServices, found: Found, topics: list[str]) -> l
 async def _is_behind(services: AdminServices, broker: str, group: str, message: StoredMessage) -> bool:
     """Return whether the group's offset is behind a message."""
     fields = {"consumerGroup": group, "topic": message.topic}
-    reply = await operator_channel.ask(services.replica.core, broker, RequestCode.GET_CONSUME_STATS, fields)
+    reply = await broker_requests.ask(services.replica.core, broker, RequestCode.GET_CONSUME_STATS, fields)
     key = QueueKey(message.topic, broker, message.queue_id)
     return any(row.key == key and row.consumed > message.queue_offset for row in progress(reply.body))
 

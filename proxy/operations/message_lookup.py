@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from proxy.operations import broker_requests, stored_messages
+from proxy.operations import broker_requests
 from proxy.operations.replica import Replica
 from proxy.operations.services import AdminServices
 from remoting import messages, properties
@@ -55,7 +55,8 @@ async def unique_matches(replica: Replica, broker: str, topic: str, unique_id: s
         "endTimestamp": str(EVER),
         _BY_ID: "true",
     }
-    reply = await stored_messages.ask(replica, broker, RequestCode.QUERY_MESSAGE, fields)
+    nothing = (ResponseCode.QUERY_NOT_FOUND,)
+    reply = await broker_requests.found(replica.core, broker, RequestCode.QUERY_MESSAGE, fields, nothing)
     found = [] if reply is None else messages.decode_messages(reply.body)
     # Brokers search by a hash of the id.
     return [message for message in found if message.get(properties.UNIQ_CLIENT_MESSAGE_ID) == unique_id]
@@ -80,8 +81,9 @@ async def _query(services: AdminServices, topic: str, key: str, begin: int, end:
     }
     if unique:
         fields[_BY_ID] = "true"
-    names = (await services.replica.core.backend.route(topic)).brokers
-    asked = await broker_requests.ask_each(services, names, RequestCode.QUERY_MESSAGE, fields, NOTHING)
+    core = services.replica.core
+    names = (await core.backend.route(topic)).brokers
+    asked = await broker_requests.ask_each(core, names, RequestCode.QUERY_MESSAGE, fields, NOTHING)
     found = [
         Found(broker, message)
         for broker, reply in asked.replies.items()
@@ -97,11 +99,12 @@ async def _by_offset(services: AdminServices, topic: str, text: str) -> Found | 
         wanted = OffsetMessageId.parse(text)
     except BodyError:
         return None
-    names = (await services.replica.core.backend.route(topic)).brokers
+    core = services.replica.core
+    names = (await core.backend.route(topic)).brokers
     # A broker answers SYSTEM_ERROR for an offset without a message.
     nothing = (*NOTHING, ResponseCode.SYSTEM_ERROR)
     asked = await broker_requests.ask_each(
-        services, names, RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(wanted.offset)}, nothing
+        core, names, RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(wanted.offset)}, nothing
     )
     for broker, reply in asked.replies.items():
         one = Found(broker, messages.decode_message(reply.body))

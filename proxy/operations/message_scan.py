@@ -6,12 +6,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from proxy.operations import operator_channel, stored_messages
+from proxy.operations import stored_messages
+from proxy.operations.cooperative_yield import CooperativeYield
 from proxy.operations.message_lookup import EVER, Found
 from proxy.operations.paging import Place
 from proxy.operations.replica import Replica
-from remoting import messages
-from remoting.codes import RequestCode
 
 # Messages of one chunk of a queue; queues that are opened concurrently.
 _CHUNK = 32
@@ -32,7 +31,7 @@ class QueueName:
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class PageRange:
     """A part of each queue: store times in ms since 1970, inclusive, and the first offset. descending: newest first.
 
     after: the place behind which a page begins; None: the first page.
@@ -73,7 +72,7 @@ class _Budget:
 
 
 async def scan(
-    replica: Replica, queues: list[QueueName], wanted: Range, view: Callable[[Found], _View]
+    replica: Replica, queues: list[QueueName], wanted: PageRange, view: Callable[[Found], _View]
 ) -> AsyncGenerator[tuple[Place, _View], None]:
     """Yield the messages of the queues in the range's order, each as `view` presents it.
 
@@ -118,7 +117,7 @@ class _Head(Generic[_View]):
 
 
 async def _messages(
-    replica: Replica, queue: QueueName, wanted: Range, view: Callable[[Found], _View], budget: _Budget
+    replica: Replica, queue: QueueName, wanted: PageRange, view: Callable[[Found], _View], budget: _Budget
 ) -> AsyncGenerator[tuple[Place, _View], None]:
     """Yield the messages of one queue that are in the range, in its order."""
     lower, upper = await _offsets(replica, queue, wanted)
@@ -141,35 +140,32 @@ async def _messages(
 
 async def _read(replica: Replica, queue: QueueName, start: int, stop: int) -> AsyncGenerator[Found, None]:
     """Yield the messages of a queue between two offsets; brokers return as many at once as they like."""
+    pause = CooperativeYield()
     while start < stop:
         stored, following = await stored_messages.read(
             replica, queue.broker, queue.topic, queue.number, start, stop - start
         )
-        for message in messages.unwrap(stored):
+        for message in stored_messages.unwrap(stored):
             if start <= message.queue_offset < stop:
                 yield Found(queue.broker, message)
+            # An inner batch may have millions of messages.
+            await pause.checkpoint()
         if following <= start:
             return
         start = following
 
 
-async def _offsets(replica: Replica, queue: QueueName, wanted: Range) -> tuple[int, int]:
+async def _offsets(replica: Replica, queue: QueueName, wanted: PageRange) -> tuple[int, int]:
     """Return the first offset of the range in a queue, and the one after its last."""
-    lower, upper = await stored_messages.bounds(replica, queue.broker, queue.topic, queue.number)
+    where = (queue.broker, queue.topic, queue.number)
+    lower, upper = await stored_messages.bounds(replica, *where)
     lower = max(lower, wanted.offset)
     begin, end = wanted.begin, wanted.end
     if wanted.after is not None:
         begin, end = (begin, wanted.after.value) if wanted.descending else (wanted.after.value, end)
     if begin > 0:
-        lower = max(lower, await _search(replica, queue, begin))
+        lower = max(lower, await stored_messages.find_stored_at(replica, *where, begin))
     if end < EVER:
         # Some versions of brokers return the last message, others the offset after it, for a time after all messages.
-        upper = min(upper, await _search(replica, queue, end + 1) + 1)
+        upper = min(upper, await stored_messages.find_stored_at(replica, *where, end + 1) + 1)
     return lower, upper
-
-
-async def _search(replica: Replica, queue: QueueName, time: int) -> int:
-    """Return the offset of the first message that was stored at a time, in ms since 1970, or later."""
-    fields = {"topic": queue.topic, "queueId": str(queue.number), "timestamp": str(time)}
-    reply = await operator_channel.ask(replica.core, queue.broker, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields)
-    return int(reply.fields.get("offset", "0"))

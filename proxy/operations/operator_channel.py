@@ -1,4 +1,4 @@
-"""Requests of operators to brokers and clients, through a channel that stands for the operator."""
+"""Requests of operators to the core's handlers, through a channel that stands for the operator."""
 
 import asyncio
 import time
@@ -8,23 +8,14 @@ from proxy.core.channel import ChannelProtocol, Identity, Session
 from proxy.core.context import Context
 from proxy.core.messaging import Handling, Messaging
 from proxy.core.principal import OWN
+from proxy.operations.broker_requests import TIMEOUT
 from remoting import command as commands
 from remoting.command import RemotingCommand
-from remoting.errors import RemotingError, UnsupportedRequest
-from remoting.requests import REQUESTS, request_spec
+from remoting.errors import UnsupportedRequest
+from remoting.requests import REQUESTS
 
 _ADDRESS = HostPort("127.0.0.1", 0)
 _NAME = "gantry-admin"
-# Seconds for one request.
-TIMEOUT = 5.0
-
-
-class BrokerRefused(RemotingError):
-    """A broker replied with an error. answer: its response code."""
-
-    def __init__(self, broker: str, answer: int, remark: str | None) -> None:
-        super().__init__(f"the broker {broker} answered {answer}: {remark or 'without a remark'}")
-        self.answer = answer
 
 
 class Operator:
@@ -59,17 +50,6 @@ class Operator:
 
     def resume(self) -> None:
         """Do nothing."""
-
-
-async def ask(
-    core: Messaging, broker: str, code: int, fields: dict[str, str], body: bytes = b"", timeout: float = TIMEOUT
-) -> RemotingCommand:
-    """Return a broker's successful reply. Raises BrokerRefused, and the errors of `Backend.request`."""
-    command = commands.request(code, fields, body)
-    reply = await core.backend.request(broker, request_spec(code), command, timeout, None)
-    if reply.code != 0:
-        raise BrokerRefused(broker, reply.code, reply.remark)
-    return reply
 
 
 async def handle(

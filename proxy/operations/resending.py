@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, Self
 
 from proxy.core.client_registry import Role
-from proxy.operations import operator_channel
+from proxy.operations import broker_requests
 from proxy.operations.broker_settings import reads_old_retry_topics
 from proxy.operations.replica import Replica
 from remoting import properties, send_message
@@ -13,7 +13,15 @@ from remoting.codes import RequestCode
 from remoting.errors import RemotingError
 from remoting.fastjson import load_object
 from remoting.messages import HOSTS_V6, StoredMessage
-from remoting.names import LMQ_PREFIX, RETRY_PREFIX, is_internal
+from remoting.names import (
+    LMQ_PREFIX,
+    is_internal,
+    is_pop_retry_topic,
+    pop_retry_topic,
+    pop_retry_topics,
+    popped_topic,
+    retry_topic,
+)
 
 # Producer group of resent messages (MixAll.CLIENT_INNER_PRODUCER_GROUP).
 _PRODUCER = "CLIENT_INNER_PRODUCER"
@@ -44,20 +52,11 @@ def origin(message: StoredMessage, group: str) -> str:
 
     In a retried message of a consumer that pulls, brokers store it as a property; in a popped one, the retry topic.
     """
-    topic = _stored_origin(message)
-    for prefix in pop_retry_prefixes(group):
-        if topic.startswith(prefix):
-            return topic.removeprefix(prefix)
-    return topic
+    return popped_topic(_stored_origin(message), group)
 
 
 def _stored_origin(message: StoredMessage) -> str:
     return message.get(properties.RETRY_TOPIC) or message.get(properties.DLQ_ORIGIN_TOPIC) or message.topic
-
-
-def pop_retry_prefixes(group: str) -> tuple[str, str]:
-    """Return the prefixes of a group's pop retry topics: the default one, and that of enableRetryTopicV2."""
-    return f"{RETRY_PREFIX}{group}_", f"{RETRY_PREFIX}{group}+"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,18 +98,17 @@ async def target_topic(
                 f"the broker {broker} accepts no messages to its pop retry topics "
                 "(enableRetryTopicV2 without retrieveMessageFromPopRetryTopicV1): resend to the topic"
             )
-        return f"{RETRY_PREFIX}{group}_{origin(message, group)}"
-    return RETRY_PREFIX + group
+        return pop_retry_topic(origin(message, group), group, v2=False)
+    return retry_topic(group)
 
 
 async def _pops(replica: Replica, group: str, broker: str, message: StoredMessage, protocols: Protocols) -> bool:
     """Return whether the message's consumers pop. Raises RemotingError if neither members nor the broker show it."""
-    if _stored_origin(message).startswith(pop_retry_prefixes(group)) or "grpc" in protocols.names:
+    if is_pop_retry_topic(_stored_origin(message), group) or "grpc" in protocols.names:
         return True
     if protocols.names or message.reconsume_times >= _CERTAIN_RETRIES:
         return False
-    topic = origin(message, group)
-    if await _has_topic(replica, broker, {prefix + topic for prefix in pop_retry_prefixes(group)}):
+    if await _has_topic(replica, broker, set(pop_retry_topics(origin(message, group), group))):
         return True
     raise RemotingError(
         f"group {group} has no members, and nothing shows whether its consumers pop: choose `pop_retry` for gRPC and "
@@ -120,7 +118,7 @@ async def _pops(replica: Replica, group: str, broker: str, message: StoredMessag
 
 async def _has_topic(replica: Replica, broker: str, names: set[str]) -> bool:
     """Return whether a broker has one of the topics. Raises RemotingError."""
-    reply = await operator_channel.ask(replica.core, broker, RequestCode.GET_ALL_TOPIC_CONFIG, {})
+    reply = await broker_requests.ask(replica.core, broker, RequestCode.GET_ALL_TOPIC_CONFIG, {})
     return not names.isdisjoint(load_object(reply.body).get("topicConfigTable") or ())
 
 
@@ -143,4 +141,4 @@ async def send_again(
         flag=message.flag,
         properties=properties.encode(kept),
     )
-    await operator_channel.ask(replica.core, broker, RequestCode.SEND_MESSAGE_V2, fields, message.body)
+    await broker_requests.ask(replica.core, broker, RequestCode.SEND_MESSAGE_V2, fields, message.body)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 
-from proxy.operations import operator_channel, stored_messages
+from proxy.operations import broker_requests, stored_messages
 from proxy.operations.failures import conflict, not_found
 from proxy.operations.offset_table import QueueKey, progress
 from proxy.operations.services import AdminServices
@@ -23,7 +23,7 @@ async def current_offsets(
     code = RequestCode.GET_CONSUME_STATS
     core = services.replica.core
     replies = await asyncio.gather(
-        *(operator_channel.ask(core, broker, code, dict(fields)) for broker in brokers), return_exceptions=True
+        *(broker_requests.ask(core, broker, code, dict(fields)) for broker in brokers), return_exceptions=True
     )
     offsets = {}
     for reply in replies:
@@ -64,10 +64,8 @@ async def target_offsets(
             first, end = await stored_messages.bounds(services.replica, key.broker, topic, key.queue)
             if timestamp <= 0:
                 return first if timestamp == 0 else end
-            fields = {"topic": topic, "queueId": str(key.queue), "timestamp": str(timestamp)}
-            code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
-            reply = await operator_channel.ask(services.replica.core, key.broker, code, fields)
-            return min(max(int(reply.fields.get("offset", "0")), first), end)
+            found = await stored_messages.find_stored_at(services.replica, key.broker, topic, key.queue, timestamp)
+            return min(max(found, first), end)
 
     offsets = await asyncio.gather(*map(look, keys))
     return dict(zip(keys, offsets, strict=True))

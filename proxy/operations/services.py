@@ -49,7 +49,9 @@ class AdminServices:
         # Seconds since 1970 of the loop's zero, so that times of all replicas have one order. Constant: pages need it.
         # The loop's clock is the monotonic one, of which `loop.time()` is an earlier reading.
         self.clock_offset = time.time() - time.monotonic()
-        self.health = Health(partial(health_checks.look, replica), partial(health_checks.find_lasting, replica))
+        self.health = Health(
+            partial(health_checks.all_checks, replica), partial(health_checks.checks_for_restart, replica)
+        )
         self.events = EventLog(self.settings.kept)
         self.audit = Audit(self.settings.kept)
         self.tap = RequestTap(replica.core.observers, self.settings.streams)

@@ -4,7 +4,7 @@ import asyncio
 
 from pydantic import Field
 
-from proxy.operations import operator_channel
+from proxy.operations import broker_requests
 from proxy.operations.offset_table import offset_table
 from proxy.operations.operation import REMOTE_TIMEOUT, operation
 from proxy.operations.services import AdminServices
@@ -40,7 +40,7 @@ async def get_queues(services: AdminServices, name: str) -> TopicQueues:
     route = await core.backend.route(name)
     brokers = sorted({queues.broker for queues in route.queues})
     requests = (
-        operator_channel.ask(core, broker, RequestCode.GET_TOPIC_STATS_INFO, {"topic": name}) for broker in brokers
+        broker_requests.ask(core, broker, RequestCode.GET_TOPIC_STATS_INFO, {"topic": name}) for broker in brokers
     )
     replies = await asyncio.gather(*requests, return_exceptions=True)
     found: list[TopicQueue] = []

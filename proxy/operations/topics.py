@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import Field
 
-from proxy.operations import operator_channel, paging
+from proxy.operations import broker_requests, paging
 from proxy.operations.cooperative_yield import CooperativeYield
 from proxy.operations.operation import REMOTE_TIMEOUT, operation
 from proxy.operations.replica import Replica
@@ -63,7 +63,7 @@ async def list_topics(services: AdminServices, _: None) -> list[Topic]:
     replica = services.replica
     brokers = sorted(await replica.core.backend.brokers())
     code = RequestCode.GET_ALL_TOPIC_CONFIG
-    requests = (operator_channel.ask(replica.core, broker, code, {}, timeout=_TIMEOUT) for broker in brokers)
+    requests = (broker_requests.ask(replica.core, broker, code, {}, timeout=_TIMEOUT) for broker in brokers)
     replies = await asyncio.gather(*requests, return_exceptions=True)
     found: dict[str, list[tuple[str, dict[str, Any]]]] = {}
     failures = []

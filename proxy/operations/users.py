@@ -161,7 +161,7 @@ class GrantOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class Revocation:
+class PolicyRemoval:
     """Actions (none: all) on a resource that a user is to lose in a store."""
 
     name: str
@@ -250,7 +250,7 @@ async def grant(services: AdminServices, order: GrantOrder) -> UserDetail:
 
 
 @operation("users.revoke", timeout=REMOTE_TIMEOUT, merged=False, writes=True)
-async def revoke(services: AdminServices, order: Revocation) -> UserDetail:
+async def revoke(services: AdminServices, order: PolicyRemoval) -> UserDetail:
     """Remove actions from the policies on a resource."""
     name = _chosen(services, order.store)
     await _change(services, name, lambda store: store.revoke(order.name, order.actions, order.resource))

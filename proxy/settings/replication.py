@@ -3,6 +3,7 @@
 from pydantic import Field
 
 from proxy.settings.field_types import SettingsTable
+from remoting.names import MEMBER_SYNC_TOPIC, RENEWAL_SYNC_TOPIC
 
 
 class SyncSettings(SettingsTable):
@@ -10,11 +11,11 @@ class SyncSettings(SettingsTable):
 
     enabled: bool = Field(True, description="share group members with Java proxies, and renewals among replicas")
     topic: str = Field(
-        "DefaultHeartBeatSyncerTopic",
+        MEMBER_SYNC_TOPIC,
         min_length=1,
         description="topic for group members, heartbeatSyncerTopicName of the Java proxies",
     )
-    renewals: str = Field("GantryRenewals", min_length=1, description="topic for renewals of invisible durations")
+    renewals: str = Field(RENEWAL_SYNC_TOPIC, min_length=1, description="topic for renewals of invisible durations")
 
     @property
     def topics(self) -> frozenset[str]:

@@ -12,11 +12,9 @@ from functools import cached_property
 from grpc_gateway.name_mapping import UnmappedName
 from proxy.core.client_registry import INNER_PRODUCER
 from remoting.errors import NotPermitted
-from remoting.names import DEFAULT_TOPIC, DLQ_PREFIX, RETRY_PREFIX, TRACE_TOPIC
+from remoting.names import DEFAULT_TOPIC, DLQ_PREFIX, OLD_POP_SEPARATOR, POP_SEPARATOR, RETRY_PREFIX, TRACE_TOPIC
 
 _PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
-# Between group and topic in the name of a POP retry topic, in the new and the old form.
-_SEPARATOR, _OLD_SEPARATOR = "+", "_"
 # Names that no namespace changes: the model of new topics, the trace topic and each cluster's reply topic.
 _SHARED_TOPICS = frozenset({DEFAULT_TOPIC, TRACE_TOPIC})
 _SHARED_SUFFIX = "_REPLY_TOPIC"
@@ -140,9 +138,9 @@ class NameMapping:
 def _split(name: str, group: str | None) -> tuple[str, str, str]:
     """Return group, separator and topic of a POP retry topic; of other retry topics, the group and empty strings."""
     if group:
-        for separator in (_SEPARATOR, _OLD_SEPARATOR):
+        for separator in (POP_SEPARATOR, OLD_POP_SEPARATOR):
             topic = name.removeprefix(group + separator)
             if topic != name:
                 return group, separator, topic
-    owner, separator, topic = name.partition(_SEPARATOR)
+    owner, separator, topic = name.partition(POP_SEPARATOR)
     return owner, separator, topic

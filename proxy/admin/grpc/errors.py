@@ -2,9 +2,9 @@
 
 from grpc_gateway import response_status as status
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Status
+from proxy.operations.broker_requests import BrokerRefused
 from proxy.operations.client_tools import ClientRefused
 from proxy.operations.failures import OperationFailed
-from proxy.operations.operator_channel import BrokerRefused
 from remoting import command as commands
 from remoting.codes import ResponseCode
 from remoting.errors import ConsumerNotOnline, RemotingError

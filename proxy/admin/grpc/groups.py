@@ -14,6 +14,7 @@ from proxy.core import client_registry
 from proxy.core.client_registry import Role
 from proxy.core.handlers.groups import consumer_connections
 from proxy.operations import broker_requests, operator_channel
+from proxy.operations.broker_requests import SHORT_TIMEOUT
 from proxy.operations.groups import skew
 from proxy.operations.operation import operation
 from proxy.operations.services import AdminServices
@@ -172,7 +173,11 @@ async def _connections(services: AdminServices, name: str) -> dict[str, Any]:
     code = RequestCode.GET_CONSUMER_CONNECTION_LIST
     try:
         reply = await operator_channel.handle(
-            services.replica.core, consumer_connections, code, {"consumerGroup": name}, timeout=broker_requests.TIMEOUT
+            services.replica.core,
+            consumer_connections,
+            code,
+            {"consumerGroup": name},
+            timeout=SHORT_TIMEOUT,
         )
         return load_object(reply.body) if reply.code == 0 else {}
     except (RemotingError, TimeoutError):
@@ -244,12 +249,9 @@ def _ip(address: str) -> str:
 
 async def groups_of(services: AdminServices, topic: str) -> list[str]:
     """Return groups that subscribe to a topic, or have consumed it. Raises RemotingError."""
-    asked = await broker_requests.ask_each(
-        services,
-        (await services.replica.core.backend.route(topic)).brokers,
-        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
-        {"topic": topic},
-    )
+    core = services.replica.core
+    names = (await core.backend.route(topic)).brokers
+    asked = await broker_requests.ask_each(core, names, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": topic})
     listed = {str(name) for reply in asked.replies.values() for name in load_object(reply.body).get("groupList") or ()}
     online = {group.name for group in await here(services, None) if topic in group.topics}
     return sorted(listed | online)
@@ -257,8 +259,8 @@ async def groups_of(services: AdminServices, topic: str) -> list[str]:
 
 async def topics_of(services: AdminServices, group: str) -> list[str]:
     """Return topics that a group has consumed, without its retry topics. Raises RemotingError."""
-    asked = await broker_requests.ask_each(
-        services, await services.replica.core.backend.brokers(), RequestCode.QUERY_TOPICS_BY_CONSUMER, {"group": group}
-    )
+    core = services.replica.core
+    names = await core.backend.brokers()
+    asked = await broker_requests.ask_each(core, names, RequestCode.QUERY_TOPICS_BY_CONSUMER, {"group": group})
     listed = {str(name) for reply in asked.replies.values() for name in load_object(reply.body).get("topicList") or ()}
     return sorted(name for name in listed if not answers.is_retry(name))

@@ -12,7 +12,7 @@ from protos.apache.rocketmq.v2 import admin_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Message
 from proxy.admin.grpc import answers
 from proxy.admin.grpc.errors import Denied
-from proxy.admin.grpc.scan import Cursor, Range, Scan
+from proxy.admin.grpc.scan import Cursor, Scan, ScanFilter
 from proxy.operations import message_lookup
 from proxy.operations.browsing import check_search
 from proxy.operations.failures import OperationFailed
@@ -78,7 +78,7 @@ async def _scan(
     if request.page_num > 1:
         raise Refused(Code.BAD_REQUEST, "use scroll_id, not page_num, to continue a list of all messages")
     begin, end = _times(request)
-    wanted = Range(
+    wanted = ScanFilter(
         begin,
         end,
         request.subscription or "*",
@@ -86,7 +86,7 @@ async def _scan(
         request.queue_id if request.HasField("queue_id") else None,
     )
     cursor = Cursor.parse(request.scroll_id) if request.scroll_id else Cursor()
-    scan = Scan(services, await services.replica.core.backend.route(topic), wanted, cursor)
+    scan = Scan(services.replica, await services.replica.core.backend.route(topic), wanted, cursor)
     listed: list[Message] = []
     limit, size = _limit(request), 0
     async with aclosing(scan.messages()) as found:

@@ -19,14 +19,12 @@ from proxy.operations.services import AdminServices
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import RemotingError
 from remoting.fastjson import load_object
-from remoting.names import RETRY_PREFIX
+from remoting.names import pop_retry_topics, popped_topic
 
 _Accumulation = pb.DescribeGroupAccumulationResponse.GroupAccumulation
 
 # Maximum topics of one request, each of which costs several requests to each broker.
 _MAX_TOPICS = 100
-# Separators of group and topic in the names of pop retry topics, old and new.
-_SEPARATORS = ("_", "+")
 
 
 @dataclass(slots=True)
@@ -61,7 +59,7 @@ async def describe_group_accumulation(
     for one in asked:
         for reply in one.replies.values():
             for offsets in offset_table.progress(reply.body):
-                sums.setdefault(_origin(offsets.key.topic, group), _Sums()).add(offsets)
+                sums.setdefault(popped_topic(offsets.key.topic, group), _Sums()).add(offsets)
     delays = await _delays(services, group, [topic for topic, one in sums.items() if one.lag])
     rows = {topic: _row([one], delays.get(topic)) for topic, one in sums.items()}
     return pb.DescribeGroupAccumulationResponse(
@@ -72,34 +70,22 @@ async def describe_group_accumulation(
 
 
 async def _stats(services: AdminServices, group: str, topics: list[str]) -> list[Answers]:
-    names = await services.replica.core.backend.brokers()
+    core = services.replica.core
+    names = await core.backend.brokers()
     code = RequestCode.GET_CONSUME_STATS
     if not topics:
-        return [await broker_requests.ask_each(services, names, code, {"consumerGroup": group})]
+        return [await broker_requests.ask_each(core, names, code, {"consumerGroup": group})]
     for topic in topics:
         # Statistics omit topics that do not exist.
-        await services.replica.core.backend.route(topic)
-    wanted = [name for topic in topics for name in (topic, *_retry_topics(topic, group))]
+        await core.backend.route(topic)
+    wanted = [name for topic in topics for name in (topic, *pop_retry_topics(topic, group))]
     asked = (
         broker_requests.ask_each(
-            services, names, code, {"consumerGroup": group, "topic": name}, (ResponseCode.TOPIC_NOT_EXIST,)
+            core, names, code, {"consumerGroup": group, "topic": name}, (ResponseCode.TOPIC_NOT_EXIST,)
         )
         for name in wanted
     )
     return await asyncio.gather(*asked)
-
-
-def _retry_topics(topic: str, group: str) -> list[str]:
-    return [f"{RETRY_PREFIX}{group}{separator}{topic}" for separator in _SEPARATORS]
-
-
-def _origin(topic: str, group: str) -> str:
-    """Return the topic of a retry topic's messages; the group's common retry topic serves all of its topics."""
-    for separator in _SEPARATORS:
-        prefix = f"{RETRY_PREFIX}{group}{separator}"
-        if topic.startswith(prefix):
-            return topic.removeprefix(prefix)
-    return topic
 
 
 def _row(sums: Iterable[_Sums], delay: int | None) -> _Accumulation:
@@ -159,9 +145,10 @@ async def query_time_span(services: AdminServices, request: pb.QueryTimeSpanRequ
 async def _spans(
     services: AdminServices, group: str, topic: str
 ) -> tuple[list[pb.QueryTimeSpanResponse.QueueTimeSpan], tuple[str, ...]]:
-    route = await services.replica.core.backend.route(topic)
+    core = services.replica.core
+    route = await core.backend.route(topic)
     fields = {"topic": topic, "group": group}
-    asked = await broker_requests.ask_each(services, route.brokers, RequestCode.QUERY_CONSUME_TIME_SPAN, fields)
+    asked = await broker_requests.ask_each(core, route.brokers, RequestCode.QUERY_CONSUME_TIME_SPAN, fields)
     rows = [row for reply in asked.replies.values() for row in load_object(reply.body).get("consumeTimeSpanSet") or ()]
     return sorted(
         map(_span, rows), key=lambda span: (span.message_queue.broker.name, span.message_queue.id)

@@ -10,25 +10,22 @@ import orjson
 
 from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import Code
-from proxy.operations import broker_requests
+from proxy.operations import stored_messages
+from proxy.operations.broker_requests import SHORT_TIMEOUT
+from proxy.operations.cooperative_yield import CooperativeYield
 from proxy.operations.message_lookup import Found
-from proxy.operations.operator_channel import BrokerRefused
-from proxy.operations.services import AdminServices
-from remoting import messages, properties
-from remoting.codes import RequestCode, ResponseCode
+from proxy.operations.replica import Replica
+from remoting import properties
 from remoting.messages import StoredMessage
-from remoting.names import TOOLS_GROUP
-from remoting.pulling import NOTHING, reading_fields
 from remoting.routes import TopicRoute
 
-_BATCH = 32
 # Maximum requests of one part: a filter may match nothing for long, and a topic may have many queues.
 _MAX_ASKED = 128
 _ALL = "*"
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class ScanFilter:
     """Filter of a scan: inclusive times in ms since 1970; tags as in a subscription; a broker or queue, or all."""
 
     begin: int
@@ -73,9 +70,9 @@ class Cursor:
 class Scan:
     """One part of a scan. `messages` yields each message; `cursor` is the next position, None at the end."""
 
-    def __init__(self, services: AdminServices, route: TopicRoute, wanted: Range, cursor: Cursor) -> None:
+    def __init__(self, replica: Replica, route: TopicRoute, wanted: ScanFilter, cursor: Cursor) -> None:
         self.cursor: Cursor | None = cursor
-        self._services = services
+        self._replica = replica
         self._topic = route.topic
         self._wanted = wanted
         self._queues = [
@@ -102,14 +99,21 @@ class Scan:
         self.cursor = None
 
     async def _of(self, broker: str, queue: int, offset: int) -> AsyncGenerator[StoredMessage, None]:
-        where = {"topic": self._topic, "queueId": str(queue)}
+        where = (self._replica, broker, self._topic, queue)
         if offset < 0:
-            fields = {**where, "timestamp": str(self._wanted.begin)}
-            offset = await self._ask(broker, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields)
-        end = await self._ask(broker, RequestCode.GET_MAX_OFFSET, where)
+            self._asked += 1
+            offset = await stored_messages.find_stored_at(*where, self._wanted.begin, timeout=SHORT_TIMEOUT)
+        self._asked += 1
+        end = await stored_messages.find_end(*where, timeout=SHORT_TIMEOUT)
+        pause = CooperativeYield()
         while offset < end and self._asked < _MAX_ASKED:
-            found, following = await self._pull(broker, where, offset)
-            for message in found:
+            self._asked += 1
+            found, following = await stored_messages.read(*where, offset, tags=self._wanted.tags, timeout=SHORT_TIMEOUT)
+            for message in stored_messages.unwrap(found):
+                # An inner batch may begin before the offset, and have millions of messages.
+                await pause.checkpoint()
+                if message.queue_offset < offset:
+                    continue
                 self.cursor = Cursor(broker, queue, message.queue_offset + 1)
                 if message.store_timestamp > self._wanted.end:
                     # All later messages of the queue are out of range too; continue with the next queue.
@@ -120,17 +124,3 @@ class Scan:
                 return
             offset = following
             self.cursor = Cursor(broker, queue, offset)
-
-    async def _ask(self, broker: str, code: RequestCode, fields: dict[str, str]) -> int:
-        self._asked += 1
-        return int((await broker_requests.ask(self._services, broker, code, dict(fields))).fields.get("offset", "0"))
-
-    async def _pull(self, broker: str, where: dict[str, str], offset: int) -> tuple[list[StoredMessage], int]:
-        """Return messages from an offset on, and the next offset."""
-        fields = {**where, **reading_fields(TOOLS_GROUP, offset, _BATCH, expression=self._wanted.tags)}
-        self._asked += 1
-        reply = await broker_requests.request(self._services, broker, RequestCode.PULL_MESSAGE, fields)
-        if reply.code not in (ResponseCode.SUCCESS, *NOTHING):
-            raise BrokerRefused(broker, reply.code, reply.remark)
-        found = messages.decode_messages(reply.body) if reply.code == ResponseCode.SUCCESS else []
-        return found, int(reply.fields.get("nextBeginOffset", "0"))

@@ -11,7 +11,9 @@ from protos.apache.rocketmq.v2 import admin_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code, FilterType, Resource, Status
 from proxy.admin.grpc import answers, groups
 from proxy.admin.grpc.groups import Group
+from proxy.core.messaging import Messaging
 from proxy.operations import broker_requests
+from proxy.operations.broker_requests import SHORT_TIMEOUT
 from proxy.operations.services import AdminServices
 from remoting.codes import RequestCode
 from remoting.fastjson import load_object
@@ -118,8 +120,9 @@ async def delete_subscription(
     Subscriptions of connected clients and offsets stay. Raises Refused, RemotingError.
     """
     group, topic = answers.group(request.group), answers.topic(request.topic)
-    names = (await services.replica.core.backend.route(topic)).brokers
-    removed = await asyncio.gather(*(_remove(services, broker, group, topic, request) for broker in names))
+    core = services.replica.core
+    names = (await core.backend.route(topic)).brokers
+    removed = await asyncio.gather(*(_remove(core, broker, group, topic, request) for broker in names))
     if not any(removed):
         raise Refused(
             Code.NOT_FOUND,
@@ -129,10 +132,9 @@ async def delete_subscription(
     return pb.DeleteSubscriptionResponse(status=answers.ok_status())
 
 
-async def _remove(
-    services: AdminServices, broker: str, group: str, topic: str, request: pb.DeleteSubscriptionRequest
-) -> bool:
-    reply = await broker_requests.ask(services, broker, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": group})
+async def _remove(core: Messaging, broker: str, group: str, topic: str, request: pb.DeleteSubscriptionRequest) -> bool:
+    code = RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
+    reply = await broker_requests.ask(core, broker, code, {"group": group}, timeout=SHORT_TIMEOUT)
     config = load_object(reply.body)
     known = config.get("subscriptionDataSet") or []
     kept = [item for item in known if not _fits(item, topic, request)]
@@ -140,7 +142,8 @@ async def _remove(
         return False
     # An update changes only the attributes that it contains.
     changed = orjson.dumps({**config, "subscriptionDataSet": kept, "attributes": {}})
-    await broker_requests.ask(services, broker, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, changed)
+    code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+    await broker_requests.ask(core, broker, code, {}, changed, timeout=SHORT_TIMEOUT)
     return True
 
 

@@ -32,7 +32,10 @@ async def describe_topic_status(
     name = answers.topic(request.topic)
     detail = await topics.get_topic(services, name)
     asked = await broker_requests.ask_each(
-        services, [row.broker for row in detail.brokers], RequestCode.GET_TOPIC_CONFIG, {"topic": name}
+        services.replica.core,
+        [row.broker for row in detail.brokers],
+        RequestCode.GET_TOPIC_CONFIG,
+        {"topic": name},
     )
     attributes = [load_object(reply.body).get("attributes") or {} for reply in asked.replies.values()]
     kinds = {str(found.get(MESSAGE_TYPE_ATTRIBUTE) or "NORMAL").upper() for found in attributes}

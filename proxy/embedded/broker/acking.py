@@ -3,7 +3,6 @@
 import logging
 from dataclasses import replace
 
-from proxy.embedded.broker import names
 from proxy.embedded.broker.broker import Broker
 from proxy.embedded.broker.errors import Refused
 from proxy.embedded.broker.pop_checkpoints import Checkpoint
@@ -17,7 +16,7 @@ from remoting.batch_ack import BatchAck, BatchAckBody
 from remoting.codes import ResponseCode
 from remoting.errors import BodyError, RemotingError
 from remoting.messages import MAX_PROPERTIES_LENGTH
-from remoting.names import DLQ_PREFIX, RETRY_PREFIX
+from remoting.names import DLQ_PREFIX, RETRY_PREFIX, pop_retry_topic
 from remoting.pop import ExtraInfo
 from remoting.pop_offset_info import real_topic
 
@@ -170,7 +169,7 @@ def _revive(broker: Broker, checkpoint: Checkpoint, budget: WorkBudget) -> None:
         return
     target = checkpoint.topic
     if not target.startswith(RETRY_PREFIX):
-        target = names.pop_retry_topic(checkpoint.topic, checkpoint.group, broker.settings.retry_topic_v2)
+        target = pop_retry_topic(checkpoint.topic, checkpoint.group, broker.settings.retry_topic_v2)
     topic = broker.topics.create(target, _POP_RETRY_QUEUES)
     if broker.offsets.get(target, checkpoint.group, 0) < 0:
         broker.offsets.commit(target, checkpoint.group, 0, 0)

@@ -8,7 +8,6 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from proxy.embedded.broker import names
 from proxy.embedded.broker.settings import BrokerSettings
 from proxy.embedded.broker.work_budget import WorkBudget
 from proxy.embedded.store import Store
@@ -16,7 +15,7 @@ from remoting import messages, properties
 from remoting.codes import ResponseCode
 from remoting.errors import BodyError, RemotingError
 from remoting.messages import MAX_PROPERTIES_LENGTH, TRANSACTION_MASK, StoredMessage, SysFlag
-from remoting.names import MAX_RETRY_TOPIC_LENGTH, MAX_TOPIC_LENGTH, RETRY_PREFIX, TIMER_TOPIC
+from remoting.names import MAX_RETRY_TOPIC_LENGTH, MAX_TOPIC_LENGTH, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
 
 _log = logging.getLogger("gantry.embedded")
 
@@ -117,7 +116,7 @@ class AppendPipeline:
         level = min(level, len(delays))
         pairs[properties.DELAY_TIME_LEVEL] = str(level)
         self._set_origin(message, pairs)
-        return replace(message, topic=names.SCHEDULE_TOPIC, queue_id=level - 1), now + delays[level - 1]
+        return replace(message, topic=SCHEDULE_TOPIC, queue_id=level - 1), now + delays[level - 1]
 
     def _delayed_by_time(
         self, message: StoredMessage, pairs: dict[str, str], now: int

@@ -6,7 +6,6 @@ import orjson
 
 from proxy.core.channel import Channel
 from proxy.core.heartbeat import check_groups, parse
-from proxy.embedded.broker import names
 from proxy.embedded.broker.broker import Broker
 from proxy.embedded.broker.errors import Refused
 from proxy.embedded.broker.filters import TAG, new_filter
@@ -16,6 +15,7 @@ from remoting import command as commands
 from remoting.codes import ResponseCode, version_text
 from remoting.errors import BodyError, ConsumerNotOnline, InvalidRequest
 from remoting.fastjson import load_object, load_request
+from remoting.names import retry_topic
 
 _UNIT_SUBSCRIPTION = 2
 
@@ -45,7 +45,7 @@ def _join(broker: Broker, name: str, channel: Channel, client: Client, data: dic
     topics = [str(item.get("topic")) for item in subscribed(data)]
     order = any(topic.order for topic in map(broker.topics.get, topics) if topic is not None)
     sys_flag = _UNIT_SUBSCRIPTION if data.get("unitMode") else 0
-    broker.topics.create(names.retry_topic(name), group.retry_queues, order=order, sys_flag=sys_flag)
+    broker.topics.create(retry_topic(name), group.retry_queues, order=order, sys_flag=sys_flag)
     if not broker.members.add_consumer(name, channel, client, data, keep):
         return False
     broker.notify_members(name)

@@ -17,7 +17,7 @@ from remoting import command as commands
 from remoting.codes import ResponseCode
 from remoting.errors import BodyError, InvalidRequest
 from remoting.fastjson import load_request
-from remoting.names import RETRY_PREFIX, is_system
+from remoting.names import RETRY_PREFIX, is_system, pop_retry_topic
 from remoting.properties import MessageType
 from remoting.topic_group_config import MESSAGE_TYPE_ATTRIBUTE
 
@@ -120,7 +120,7 @@ def _pop_retry_topics(broker: Broker, topic: str) -> Iterator[str]:
     """
     for group in broker.groups:
         for v2 in (False, True):
-            name = names.pop_retry_topic(topic, group.name, v2)
+            name = pop_retry_topic(topic, group.name, v2)
             if broker.groups.get(name.removeprefix(RETRY_PREFIX)) is None:
                 yield name
 

@@ -10,6 +10,7 @@ import orjson
 from proxy.embedded.broker import names
 from proxy.embedded.broker.settings import BrokerSettings
 from proxy.embedded.store import StorageError, Store
+from remoting.names import SYSTEM_GROUPS
 
 _DEFAULTS: dict[str, Any] = {
     "consumeEnable": True,
@@ -81,7 +82,7 @@ class Groups:
         self._store = store
         self._table = store.table("groups")
         self.version = 0
-        self._groups = {name: Group({"groupName": name}) for name in names.SYSTEM_GROUPS}
+        self._groups = {name: Group({"groupName": name}) for name in SYSTEM_GROUPS}
         for _, value in self._table.items():  # noqa: PERF102  # a table, not a dict
             group = Group(orjson.loads(value))
             self._groups[group.name] = group

@@ -1,32 +1,30 @@
-"""Names of topics and groups: system names, retry topics, validation (RocketMQ's TopicValidator)."""
+"""The broker's own topics, and the validation of names of topics and groups (RocketMQ's TopicValidator)."""
 
 import re
 
 from remoting.errors import InvalidRequest
 from remoting.names import (
+    BENCHMARK_TOPIC,
     DLQ_PREFIX,
+    HALF_TOPIC,
     MAX_CREATED_GROUP_LENGTH,
     MAX_RETRY_TOPIC_LENGTH,
     MAX_TOPIC_LENGTH,
+    OFFSET_MOVED_TOPIC,
+    OP_TOPIC,
     RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
     TIMER_TOPIC,
-    TOOLS_GROUP,
     TRACE_TOPIC,
+    UNCHECKED_TOPIC,
 )
-
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
-OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-UNCHECKED_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
-_SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
-_BENCHMARK_TOPIC = "BenchmarkTest"
-_OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
 
 # System topics of every broker, with their numbers of queues.
 FIXED_TOPICS = {
-    _SELF_TEST_TOPIC: 1,
-    _BENCHMARK_TOPIC: 1024,
-    _OFFSET_MOVED_TOPIC: 1,
+    SELF_TEST_TOPIC: 1,
+    BENCHMARK_TOPIC: 1024,
+    OFFSET_MOVED_TOPIC: 1,
     SCHEDULE_TOPIC: 18,
     TRACE_TOPIC: 1,
     HALF_TOPIC: 1,
@@ -35,48 +33,10 @@ FIXED_TOPICS = {
 }
 # Topics that no client may send to.
 FORBIDDEN_TOPICS = frozenset(
-    (SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, UNCHECKED_TOPIC, _SELF_TEST_TOPIC, _OFFSET_MOVED_TOPIC)
-)
-
-# Consumer groups of every broker.
-SYSTEM_GROUPS = (
-    TOOLS_GROUP,
-    "FILTERSRV_CONSUMER",
-    "SELF_TEST_C_GROUP",
-    "CID_ONS-HTTP-PROXY",
-    "CID_ONSAPI_PULL",
-    "CID_ONSAPI_PERMISSION",
-    "CID_ONSAPI_OWNER",
-    "CID_RMQ_SYS_TRANS",
+    (SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, UNCHECKED_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC)
 )
 
 _VALID = re.compile(r"[%|a-zA-Z0-9_-]+")
-
-
-def retry_topic(group: str) -> str:
-    """Return the topic of the messages that a group's members sent back."""
-    return RETRY_PREFIX + group
-
-
-def dead_letter_topic(group: str) -> str:
-    """Return the topic of the messages that a group could not consume."""
-    return DLQ_PREFIX + group
-
-
-def pop_retry_topic(topic: str, group: str, v2: bool) -> str:
-    """Return the topic of messages that a group popped and did not acknowledge."""
-    return f"{RETRY_PREFIX}{group}{'+' if v2 else '_'}{topic}"
-
-
-def reply_topic(cluster: str) -> str:
-    """Return the topic of the replies to request messages."""
-    return f"{cluster}_REPLY_TOPIC"
-
-
-def retry_group(topic: str) -> str:
-    """Return the group of a retry topic, also of a v2 topic of a popping group (RocketMQ's KeyBuilder.parseGroup)."""
-    name = topic.removeprefix(RETRY_PREFIX)
-    return name.partition("+")[0] if "+" in name else name
 
 
 def check_topic(topic: str) -> None:

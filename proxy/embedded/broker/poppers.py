@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection
 from functools import lru_cache
 
-from proxy.embedded.broker import names
+from remoting.names import pop_retry_topic
 
 # Topic, group, queue id.
 PopKey = tuple[str, str, int]
@@ -52,4 +52,4 @@ class Poppers:
 # Cached, because a waiting request enters and leaves with each message.
 @lru_cache(maxsize=1024)
 def _topics(topic: str, group: str) -> tuple[str, str, str]:
-    return topic, names.pop_retry_topic(topic, group, False), names.pop_retry_topic(topic, group, True)
+    return topic, pop_retry_topic(topic, group, False), pop_retry_topic(topic, group, True)

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from proxy.embedded.broker import names
 from proxy.embedded.broker.broker import Broker
 from proxy.embedded.broker.errors import Refused, refusal
 from proxy.embedded.broker.fifo_locks import FifoLock
@@ -19,7 +18,7 @@ from remoting import command as commands
 from remoting import messages, pop, pop_offset_info, properties
 from remoting.codes import ResponseCode
 from remoting.errors import BodyError, InvalidRequest
-from remoting.names import RETRY_PREFIX
+from remoting.names import RETRY_PREFIX, pop_retry_topic
 from remoting.pop import ExtraInfo
 from remoting.pop_offset_info import Retry, retry_of
 from remoting.properties import MessageType
@@ -171,7 +170,7 @@ def _take_retries(broker: Broker, state: _PopState, turn: int) -> None:
 
 def retry_topics(broker: Broker, topic: str, group: str) -> Iterable[Topic]:
     """Return the existing retry topics of a popping group, of both versions."""
-    topics = (broker.topics.get(names.pop_retry_topic(topic, group, v2)) for v2 in (False, True))
+    topics = (broker.topics.get(pop_retry_topic(topic, group, v2)) for v2 in (False, True))
     return [topic for topic in topics if topic is not None]
 
 

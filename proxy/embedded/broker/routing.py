@@ -5,7 +5,6 @@ from typing import Any
 
 import orjson
 
-from proxy.embedded.broker import names
 from proxy.embedded.broker.broker import Broker
 from proxy.embedded.broker.errors import Refused, refusal
 from proxy.embedded.broker.request import Answer, Request
@@ -13,7 +12,7 @@ from proxy.embedded.broker.topics import UNIT, UNIT_SUBSCRIPTION
 from remoting import command as commands
 from remoting import fastjson, routes
 from remoting.codes import STANDARD_JSON_VERSION, ResponseCode
-from remoting.names import is_system
+from remoting.names import is_system, reply_topic
 from remoting.routes import MASTER_ID, TopicRoute
 
 _ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
@@ -88,7 +87,7 @@ def brokers_system_topics(broker: Broker, _: Request) -> Answer:
 
 def _system_topics(broker: Broker) -> list[str]:
     settings = broker.settings
-    own_names = {settings.cluster, settings.name, names.reply_topic(settings.cluster)}
+    own_names = {settings.cluster, settings.name, reply_topic(settings.cluster)}
     return [topic.name for topic in broker.topics if is_system(topic.name) or topic.name in own_names]
 
 

@@ -17,7 +17,7 @@ from remoting.codes import ResponseCode
 from remoting.errors import InvalidRequest, RemotingError
 from remoting.ids import OffsetMessageId, RecallHandle
 from remoting.messages import TRANSACTION_MASK, StoredMessage, SysFlag, encoded_size
-from remoting.names import DEFAULT_TOPIC, RETRY_PREFIX
+from remoting.names import DEFAULT_TOPIC, RETRY_PREFIX, retry_group, retry_topic
 from remoting.properties import MessageType
 from remoting.requests import SEND_FIELD_NAMES
 
@@ -95,7 +95,7 @@ def _send_one(broker: Broker, request: Request, header: Header, topic: Topic) ->
     else:
         stored = broker.pipeline.append(message, pairs, request.now)
     if message.topic != topic.name:
-        broker.dead_lettered(request.channel, names.retry_group(topic.name), pairs.get(properties.RETRY_TOPIC, ""))
+        broker.dead_lettered(request.channel, retry_group(topic.name), pairs.get(properties.RETRY_TOPIC, ""))
     fields = _place(broker, stored, message.queue_id)
     fields["transactionId"] = pairs[properties.UNIQ_CLIENT_MESSAGE_ID]
     due, real_topic = pairs.get(properties.TIMER_OUT_MS), pairs.get(properties.REAL_TOPIC, "")
@@ -188,7 +188,7 @@ def new_message(broker: Broker, request: Request, header: Header, topic: Topic) 
 
 def _retried(broker: Broker, header: Header, message: StoredMessage, pairs: dict[str, str]) -> StoredMessage:
     """Return a message that a consumer sent to its retry topic, as a dead letter after its last redelivery."""
-    name = names.retry_group(message.topic)
+    name = retry_group(message.topic)
     group = known_group(broker, name)
     maximum = group.retries if header.max_reconsume_times is None else header.max_reconsume_times
     # Queue locks show that the group consumes in order, which a later redelivery would violate.
@@ -244,7 +244,7 @@ def send_back(broker: Broker, request: Request) -> Answer:
         return commands.success()
     offset, level = request.number("offset"), request.number("delayLevel")
     sys_flag = UNIT_SUBSCRIPTION if request.flag("unitMode") else 0
-    topic = broker.topics.create(names.retry_topic(group.name), group.retry_queues, sys_flag=sys_flag)
+    topic = broker.topics.create(retry_topic(group.name), group.retry_queues, sys_flag=sys_flag)
     if not topic.writable:
         raise Refused(ResponseCode.NO_PERMISSION, f"topic {topic.name} may not be written to")
     record = broker.store.record(offset)

@@ -11,7 +11,7 @@ from proxy.embedded.broker import names
 from proxy.embedded.broker.settings import BrokerSettings
 from proxy.embedded.store import Store
 from remoting.messages import Permission
-from remoting.names import DEFAULT_TOPIC
+from remoting.names import DEFAULT_TOPIC, dead_letter_topic, reply_topic
 from remoting.properties import MessageType
 from remoting.topic_group_config import MESSAGE_TYPE_ATTRIBUTE
 
@@ -151,7 +151,7 @@ class Topics:
 
     def create_dead_letter_topic(self, group: str) -> Topic:
         """Create the topic of a group's dead letters, with one queue, unless it exists."""
-        return self.create(names.dead_letter_topic(group), 1)
+        return self.create(dead_letter_topic(group), 1)
 
 
 def _system_topics(settings: BrokerSettings) -> Iterator[Topic]:
@@ -162,6 +162,6 @@ def _system_topics(settings: BrokerSettings) -> Iterator[Topic]:
         yield Topic(DEFAULT_TOPIC, settings.default_queues, settings.default_queues, inherited)
     yield Topic(settings.cluster, 16, 16, inherited)
     yield Topic(settings.name, 1, 1, inherited)
-    yield Topic(names.reply_topic(settings.cluster), 1, 1)
+    yield Topic(reply_topic(settings.cluster), 1, 1)
     yield Topic(f"rmq_sys_REVIVE_LOG_{settings.cluster}", 8, 8)
     yield Topic(f"rmq_sys_SYNC_BROKER_MEMBER_{settings.name}", 1, 1, int(Permission.INHERIT))

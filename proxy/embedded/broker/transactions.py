@@ -24,6 +24,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.ids import OffsetMessageId
 from remoting.messages import TRANSACTION_MASK, StoredMessage, SysFlag
+from remoting.names import HALF_TOPIC, UNCHECKED_TOPIC
 
 _log = logging.getLogger("gantry.embedded")
 
@@ -104,7 +105,7 @@ class Transactions:
         self._pipeline.check(message.topic, message.body)
         half = replace(
             message,
-            topic=names.HALF_TOPIC,
+            topic=HALF_TOPIC,
             queue_id=0,
             # A delay begins with the commit: until then the message must not be treated as a delayed one.
             sys_flag=message.sys_flag & ~TRANSACTION_MASK | SysFlag.TRANSACTION_PREPARED,
@@ -138,7 +139,7 @@ class Transactions:
         if record is None:
             return None
         message = messages.decode_message(record)
-        return (message, offset in self._rows) if message.topic == names.HALF_TOPIC else None
+        return (message, offset in self._rows) if message.topic == HALF_TOPIC else None
 
     def may_end(self, offset: int, now: int) -> bool:
         """Return whether the producer may end a message without a check: not after the immunity that it chose."""
@@ -268,7 +269,7 @@ class Transactions:
             properties=properties.encode(pairs),
         )
         fields = {
-            "topic": names.HALF_TOPIC,
+            "topic": HALF_TOPIC,
             "commitLogOffset": str(message.commit_log_offset),
             "tranStateTableOffset": str(message.queue_offset),
             "offsetMsgId": str(OffsetMessageId(settings.host, settings.port, message.commit_log_offset)),
@@ -281,7 +282,7 @@ class Transactions:
     def _discard_unresolved(self, message: StoredMessage, now: int) -> None:
         pairs = dict(message.property_map)
         # In this topic it is neither a half message nor delayed.
-        unresolved = replace(message, topic=names.UNCHECKED_TOPIC, queue_id=0)
+        unresolved = replace(message, topic=UNCHECKED_TOPIC, queue_id=0)
         with self._store.transaction():
             self._pipeline.append(unresolved, pairs, now)
             self._table.delete(_key(message.commit_log_offset))

@@ -8,7 +8,7 @@ from proxy.core.events import MAX_NAME_LENGTH
 from proxy.observability.metrics.label_limiter import OTHER
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.names import RETRY_PREFIX
+from remoting.names import popped_topic
 
 # Groups and topics with counts of their own; clients choose the topic of the request.
 _MAX_ROWS = 10_000
@@ -33,10 +33,7 @@ class DeadLetterCounts:
 
     def add(self, protocol: str, group: str, topic: str) -> None:
         """Count a message. topic: its original topic, or the group's retry topic of it."""
-        retry = RETRY_PREFIX + group
-        if topic.startswith((retry + "_", retry + "+")):
-            topic = topic[len(retry) + 1 :]
-        key = protocol, group, topic
+        key = protocol, group, popped_topic(topic, group)
         if key not in self.rows and (len(self.rows) >= _MAX_ROWS or max(map(len, key)) > MAX_NAME_LENGTH):
             key = protocol, OTHER, OTHER
         self.rows[key] += 1

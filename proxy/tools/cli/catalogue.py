@@ -5,22 +5,29 @@ from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from proxy.embedded.broker import names
 from proxy.operations import offset_table
 from proxy.operations.offset_table import QueueOffsets
 from proxy.tools.cli.client import Client
 from proxy.tools.cli.reading import Queue
 from remoting.codes import RequestCode, ResponseCode
 from remoting.fastjson import load_object
-from remoting.names import DLQ_PREFIX, RETRY_PREFIX, is_system
+from remoting.names import (
+    DLQ_PREFIX,
+    MEMBER_SYNC_TOPIC,
+    RENEWAL_SYNC_TOPIC,
+    RETRY_PREFIX,
+    SYSTEM_GROUPS,
+    is_system,
+    reply_topic,
+)
 from remoting.topic_group_config import MESSAGE_TYPE_ATTRIBUTE
 
 _C = RequestCode
 # Maximum number of concurrent requests.
 _MAX_CONCURRENT = 32
-# Topics in which proxies share state, with their default names (table `sync` of the settings), and their groups.
-_SYNC_TOPICS = frozenset({"DefaultHeartBeatSyncerTopic", "GantryRenewals"})
-_SYSTEM_GROUPS = frozenset({*names.SYSTEM_GROUPS, *(f"CID_{topic}" for topic in _SYNC_TOPICS)})
+# Topics in which proxies share state, by their default names: the command does not know the settings of the server.
+_SYNC_TOPICS = frozenset({MEMBER_SYNC_TOPIC, RENEWAL_SYNC_TOPIC})
+_SYSTEM_GROUPS = frozenset({*SYSTEM_GROUPS, *(f"CID_{topic}" for topic in _SYNC_TOPICS)})
 _T = TypeVar("_T")
 
 # Configurations by broker name.
@@ -46,7 +53,7 @@ async def topics(client: Client, *, system: bool = False) -> dict[str, Configura
     dead-letter topics.
     """
     brokers = await client.brokers()
-    own = {*brokers, *brokers.values(), *map(names.reply_topic, brokers.values())}
+    own = {*brokers, *brokers.values(), *map(reply_topic, brokers.values())}
     found = await _tables(client, brokers, _C.GET_ALL_TOPIC_CONFIG, "topicConfigTable")
     return {name: item for name, item in found.items() if system or not (name in own or _is_internal(name))}
 

@@ -19,11 +19,12 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import RemotingConnection
 from remoting.errors import ConnectionLost, RequestTimeout
+from remoting.names import SELF_TEST_TOPIC
 from remoting.routes import TopicRoute
 from remoting.signature import Credentials
 
-# A topic that every broker creates at its start: its route names all brokers.
-_EVERYWHERE = "SELF_TEST_TOPIC"
+# Every broker creates it at its start: its route names all brokers.
+_EVERYWHERE = SELF_TEST_TOPIC
 # Attempts of a request at a busy server, and the first pause in seconds.
 _ATTEMPTS = 6
 _PAUSE = 0.05

@@ -7,7 +7,7 @@ from proxy.tools.cli.client import CommandError, UsageError
 from proxy.tools.cli.confirmation import confirm
 from proxy.tools.cli.message import clock, show
 from proxy.tools.cli.output import Output
-from remoting.names import DLQ_PREFIX
+from remoting.names import dead_letter_topic
 
 # Dead letters of one request.
 _MAX = 100
@@ -35,7 +35,7 @@ async def run(options: argparse.Namespace) -> int:
 
 async def _show(client: AdminClient, options: argparse.Namespace, output: Output) -> None:
     try:
-        found = await client.get(path("topics", DLQ_PREFIX + options.group, "messages", options.id))
+        found = await client.get(path("topics", dead_letter_topic(options.group), "messages", options.id))
     except Absent:
         # Raise Absent for the group itself, if that is missing.
         await client.get(path("consumer-groups", options.group, "dead-letters"), limit=1)

@@ -16,11 +16,11 @@ from proxy.tools.remoting_client import Speaker, route_from_reply
 from remoting.codes import OWN_VERSION, ResponseCode, version_ordinal
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError
-from remoting.names import DEFAULT_TOPIC
+from remoting.names import BENCHMARK_TOPIC, DEFAULT_TOPIC, SELF_TEST_TOPIC
 from remoting.routes import TopicRoute
 
 # Topics of brokers: their routes exist even if the user names no topic.
-_COMMON = (DEFAULT_TOPIC, "SELF_TEST_TOPIC", "BenchmarkTest")
+_COMMON = (DEFAULT_TOPIC, SELF_TEST_TOPIC, BENCHMARK_TOPIC)
 # The addresses that a client gets, by broker name.
 BrokerAddresses = Mapping[str, set[str]]
 

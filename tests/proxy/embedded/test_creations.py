@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from proxy.embedded.backend import EmbeddedBackend
-from proxy.embedded.broker import names
 from proxy.embedded.broker.group_notices import INTERVAL
 from proxy.embedded.broker.settings import BrokerSettings
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
+from remoting.names import retry_topic
 from tests.cluster.client import heartbeat, pull_fields, send_fields, strings, v2
 from tests.proxy.embedded.broker_harness import START
 from tests.proxy.embedded.memory_store import MemoryStore
@@ -90,7 +90,7 @@ async def test_a_heartbeat_creates_a_bounded_number_of_groups_and_joins_those() 
     assert (await bench.ask(client, RequestCode.HEART_BEAT, body=body)).code == ResponseCode.SUCCESS
     assert len(bench.broker.members.consumers) == 5
     refused = next(name for name in (f"g{n}" for n in range(20)) if bench.broker.groups.get(name) is None)
-    assert names.retry_topic(refused) not in bench.broker.topics
+    assert retry_topic(refused) not in bench.broker.topics
     reply = await bench.ask(client, RequestCode.PULL_MESSAGE, pull_fields("t", refused))
     assert reply.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 

@@ -8,7 +8,7 @@ from proxy.admin.http.routes.common import Cursor, Filter, Limit, Operations, Ro
 from proxy.operations import brokers, definitions, deliveries, paging, request_table, topic_queues, topics
 from proxy.operations.brokers import Broker, NameServer
 from proxy.operations.definitions import TopicChange, TopicDefinition, TopicOrder, TopicUpdate
-from proxy.operations.deliveries import DeliveryQuery, ReceiptHandle
+from proxy.operations.deliveries import DeliveryQuery, HeldDelivery
 from proxy.operations.paging import DEFAULT_LIMIT, PageRequest, Place, cursor_of
 from proxy.operations.request_table import Request
 from proxy.operations.topic_queues import TopicQueues
@@ -88,7 +88,7 @@ async def list_receipt_handles(
     topic: Filter = None,
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
-) -> Page[ReceiptHandle]:
+) -> Page[HeldDelivery]:
     page = PageRequest.parse("age", limit, cursor)
     merged = await operations.gather(deliveries.list_receipt_handles, DeliveryQuery(client_id, group, topic, page))
     return merged.mark(merged.value.page(page))

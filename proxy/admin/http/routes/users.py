@@ -14,7 +14,7 @@ from proxy.operations.users import (
     DecisionReply,
     GrantOrder,
     PolicyOrder,
-    Revocation,
+    PolicyRemoval,
     StoreName,
     Update,
     User,
@@ -78,7 +78,7 @@ async def revoke(
     action: Annotated[list[str] | None, Query(max_length=16, description="actions to remove; default: all")] = None,
     store: StoreChoice = None,
 ) -> UserDetail:
-    return await operations.run(users.revoke, Revocation(user, resource, action or [], store))
+    return await operations.run(users.revoke, PolicyRemoval(user, resource, action or [], store))
 
 
 @router.get("/users/{user}/decision", summary="Whether a user has a permission, and by which policy")

@@ -8,20 +8,23 @@ import pytest
 
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from proxy.admin.grpc.errors import is_unexpected, status_of
+from proxy.admin.grpc.scan import Cursor, Scan, ScanFilter
 from proxy.admin.grpc.throughput import Throughput
 from proxy.operations import broker_requests
+from proxy.operations.broker_requests import BrokerRefused
 from proxy.operations.client_tools import ClientRefused
-from proxy.operations.operator_channel import BrokerRefused
+from proxy.operations.message_lookup import EVER
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectionLost, ConsumerNotOnline, RemotingError, ServiceUnavailable
+from tests.remoting import golden
 
 pytestmark = pytest.mark.anyio
 
 
-def replica(**answers: int | RemotingError) -> Any:
-    """Return a replica whose brokers reply with these codes, or fail."""
+def core(**answers: int | RemotingError) -> Any:
+    """Return a core whose brokers reply with these codes, or fail."""
 
     async def request(broker: str, *_: object) -> RemotingCommand:
         answer = answers[broker]
@@ -30,25 +33,41 @@ def replica(**answers: int | RemotingError) -> Any:
         return commands.response(answer, remark=f"{broker} says {answer}")
 
     backend = SimpleNamespace(request=lambda *arguments: asyncio.ensure_future(request(*arguments)))
-    return SimpleNamespace(replica=SimpleNamespace(core=SimpleNamespace(backend=backend)))
+    return SimpleNamespace(backend=backend)
 
 
-async def ask(app: Any) -> broker_requests.Answers:
+async def ask(asked: Any) -> broker_requests.Answers:
     names, nothing = ("a", "b", "c"), (ResponseCode.QUERY_NOT_FOUND,)
-    return await broker_requests.ask_each(app, names, RequestCode.QUERY_MESSAGE, {}, nothing)
+    return await broker_requests.ask_each(asked, names, RequestCode.QUERY_MESSAGE, {}, nothing)
 
 
 async def test_ask_each_reports_failed_brokers_and_skips_empty_ones() -> None:
-    app = replica(a=0, b=ResponseCode.QUERY_NOT_FOUND, c=ServiceUnavailable("c is gone"))
-    answers = await ask(app)
+    answers = await ask(core(a=0, b=ResponseCode.QUERY_NOT_FOUND, c=ServiceUnavailable("c is gone")))
     assert (list(answers.replies), answers.missing) == (["a"], ("c is gone",))
 
 
 async def test_ask_each_without_replies_raises_the_first_error() -> None:
     with pytest.raises(BrokerRefused, match="the broker a answered 1"):
-        await ask(replica(a=1, b=ServiceUnavailable("gone"), c=1))
+        await ask(core(a=1, b=ServiceUnavailable("gone"), c=1))
     with pytest.raises(ServiceUnavailable, match="no broker is known"):
-        await broker_requests.ask_each(replica(), (), RequestCode.QUERY_MESSAGE, {})
+        await broker_requests.ask_each(core(), (), RequestCode.QUERY_MESSAGE, {})
+
+
+async def test_a_scan_continues_inside_an_inner_batch() -> None:
+    """Brokers reply with the whole record, which begins before the offset."""
+    replies = {
+        RequestCode.GET_MAX_OFFSET: commands.success({"offset": "2"}),
+        RequestCode.PULL_MESSAGE: commands.success({"nextBeginOffset": "2"}, golden.STORED_INNER_BATCH),
+    }
+
+    async def request(_broker: str, _spec: object, command: RemotingCommand, *_: object) -> RemotingCommand:
+        return replies[RequestCode(command.code)]
+
+    replica: Any = SimpleNamespace(core=SimpleNamespace(backend=SimpleNamespace(request=request)))
+    route: Any = SimpleNamespace(topic="T", queues=[SimpleNamespace(broker="a", readable=1)])
+    scan = Scan(replica, route, ScanFilter(0, EVER), Cursor("a", 0, 1))
+    assert [(found.message.queue_offset, found.message.body) async for found in scan.messages()] == [(1, b"second")]
+    assert scan.cursor is None
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,9 @@ import pytest
 from protos.apache.rocketmq.v2 import admin_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code, FilterType, MessageType
 from proxy.admin.grpc.service import AdminService
+from remoting import messages, properties
 from remoting.codes import RequestCode
+from remoting.messages import BatchMessage, SysFlag
 from tests.cluster.client import Client, create_topic, unique
 from tests.proxy.admin.grpc.stage import Stage, moment, name
 from tests.proxy.admin.http.replicas import GROUP, PUSH_GROUP, UNIQUE_ID
@@ -279,6 +281,21 @@ async def test_query_by_time_scrolls_in_parts(served: Stage) -> None:
     )
     until = pb.ListMessageRequest(topic=name(topic), begin_timestamp=stored, end_timestamp=stored, queue_id=0)
     assert (await served.write("QueryMessage", until)).messages[0].body == b"0"
+
+
+async def test_messages_of_an_inner_batch_are_listed_one_by_one(served: Stage) -> None:
+    """A batch that cannot be decoded is one message, as consumers get it."""
+    client = served.clients.remoting
+    topic = await create_topic(served.clients.replica.address, "batched", 1)
+    sys_flag = int(SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP)
+    batch = [BatchMessage(0, b"first", properties.encode({"TAGS": "A"})), BatchMessage(0, b"second", "")]
+    for body in (messages.encode_batch(batch), b"no batch"):
+        await client.send(topic, body, {"TAGS": "A"}, sysFlag=sys_flag)
+    answer = await served.write("QueryMessage", pb.ListMessageRequest(topic=name(topic)))
+    assert [message.body for message in answer.messages] == [b"first", b"second", b"no batch"]
+    tagged = pb.ListMessageRequest(topic=name(topic), subscription="A")
+    answer = await served.write("QueryMessage", tagged)
+    assert [message.body for message in answer.messages] == [b"first", b"no batch"]
 
 
 async def test_query_message_limits_the_size_of_a_response(served: Stage) -> None:

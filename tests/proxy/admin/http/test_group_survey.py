@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.operations import group_survey, operator_channel
+from proxy.operations import broker_requests, group_survey
 from proxy.operations.group_survey import GroupState
 from remoting.codes import RequestCode
 from remoting.errors import RequestTimeout, ServiceUnavailable
@@ -115,13 +115,13 @@ async def test_broker_that_does_not_answer_makes_no_group_look_healthy(
     topic = await _backlog(own, "unseen", sent=5, consumed=2)
     survey = own.app.admin_services.survey
     await survey.refresh(0.0)
-    ask = operator_channel.ask
+    ask = broker_requests.ask
 
-    async def silence(core: Any, broker: str, code: int, *more: Any) -> Any:
+    async def silence(core: Any, broker: str, code: int, *more: Any, **options: Any) -> Any:
         raise RequestTimeout(f"the broker {broker} does not answer")
 
     with monkeypatch.context() as patches:
-        patches.setattr(operator_channel, "ask", silence)
+        patches.setattr(broker_requests, "ask", silence)
         await survey.refresh(0.0)
         (group,) = (await own.get("/v1/consumer-groups", prefix="unseen"))["items"]
         assert group["unanswered"] == ["broker-a"]
@@ -131,7 +131,7 @@ async def test_broker_that_does_not_answer_makes_no_group_look_healthy(
         metrics = (await own.read.get("/metrics")).text
         assert 'consumer_group="unseen"' not in metrics
         assert (await survey.look("unseen")).unanswered == ["broker-a"]
-    assert operator_channel.ask is ask
+    assert broker_requests.ask is ask
     await survey.refresh(0.0)
     one = await own.get("/v1/consumer-groups/unseen")
     assert (one["state"], one["lag"], one["rate"], one["unanswered"]) == ("offline", 3, 0, [])
@@ -146,13 +146,13 @@ async def test_groups_are_unavailable_until_a_broker_has_answered(
 ) -> None:
     """An empty list would mean that there are none."""
 
-    async def silence(core: Any, broker: str, code: int, *more: Any) -> Any:
+    async def silence(core: Any, broker: str, code: int, *more: Any, **options: Any) -> Any:
         raise RequestTimeout(f"the broker {broker} does not answer")
 
     async def nowhere() -> Any:
         raise ServiceUnavailable("no name server answers")
 
-    ask, backend = (operator_channel, "ask", silence), (own.app.core.backend, "brokers", nowhere)
+    ask, backend = (broker_requests, "ask", silence), (own.app.core.backend, "brokers", nowhere)
     for patch, reason in ((ask, "no answer from broker-a"), (backend, "no name server answers")):
         with monkeypatch.context() as patches:
             patches.setattr(*patch)

@@ -10,6 +10,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from protos.apache.rocketmq.v2 import definition_pb2
 from proxy.operations import key_search
 from remoting.codes import RequestCode
+from remoting.messages import SysFlag
 from tests.cluster.client import Client, create_topic, queue_fields
 from tests.proxy.admin.http.replicas import GROUP, UNIQUE_ID, Replica, Stage, replica
 
@@ -130,6 +131,14 @@ async def test_search_by_key_finds_more_messages_than_one_reply_of_a_broker_hold
     monkeypatch.setattr(key_search, "_MAX_REQUESTS", 1)
     items = await _pages(own, path, key="order-17", limit=50, tag="paid")
     assert len(items) == len({item["message_id"] for item in items}) == 100
+
+
+async def test_an_inner_batch_that_cannot_be_decoded_hides_no_message(own: Replica) -> None:
+    topic = await _filled(own, 2, queues=1)
+    async with Client(own.address) as client:
+        await client.send(topic, b"no batch", sysFlag=int(SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP))
+    page = await own.get(f"/v1/topics/{topic}/messages")
+    assert [item["offset"] for item in page["items"]] == [2, 1, 0]
 
 
 async def test_body_is_shown_in_every_form(own: Replica) -> None:
