@@ -16,11 +16,13 @@ from typing import Final
 
 from proxy.core.advertised_listeners import ListenerRoutes
 from proxy.core.backend import Backend
+from proxy.core.budget import Budget
 from proxy.core.channel import Channel
-from proxy.core.checks import Budget, Check, Drain
+from proxy.core.checks import Check
 from proxy.core.client_bounds import ClientBounds
 from proxy.core.client_registry import ClientRegistry, ConsumerGroupChange
 from proxy.core.context import Context
+from proxy.core.drain import Drain
 from proxy.core.empty_poll import UNREAD
 from proxy.core.events import Observer, publish
 from proxy.core.events.request import of_request
@@ -158,11 +160,6 @@ class Messaging:
             if entrance is None:
                 self.drain.polls[reply] = context
         return reply
-
-    def end_polls(self, channel: Channel) -> None:
-        """Cancel the in-flight long polls of a channel that has closed, which releases their share of the budget."""
-        for poll in list(channel.session.polls):
-            poll.cancel()
 
     def end_polls_at(self, broker: str) -> None:
         """End the pops of gRPC clients at a broker that hangs; messages that it still delivers are released.

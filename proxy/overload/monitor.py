@@ -19,8 +19,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 
+from proxy.core.budget import Budget
 from proxy.core.channel import Channel
-from proxy.core.checks import Budget
 from proxy.core.context import Context
 from proxy.core.long_poll import end_poll
 from proxy.overload.ceiling import Ceiling, ceiling

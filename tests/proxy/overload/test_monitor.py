@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from proxy.core.checks import Budget
+from proxy.core.budget import Budget
 from proxy.core.context import Context
 from proxy.overload.monitor import Level, Overload
 from proxy.settings.limits import LimitSettings
