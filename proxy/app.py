@@ -32,7 +32,7 @@ from proxy.auth.sources.brokers import BrokerSource
 from proxy.auth.sources.source import Source
 from proxy.backends.cluster.backend import ClusterBackend
 from proxy.backends.cluster.client_bounds import client_bounds
-from proxy.backends.embedded_node import Node
+from proxy.backends.embedded_node import EmbeddedNode
 from proxy.core import membership
 from proxy.core.channel import Channel
 from proxy.core.client_bounds import ClientBounds
@@ -138,13 +138,13 @@ class App:
 
         return Tracing(self.settings.tracing, self._name)
 
-    def _new_node(self) -> Node | None:
+    def _new_node(self) -> EmbeddedNode | None:
         """Return the embedded broker of this process, if configured. Raises StartError."""
         directory = self.settings.embedded.directory
         if directory is None:
             return None
         with naming("embedded.directory"):
-            return Node(self.settings, directory, self._push, self.guards.check_push)
+            return EmbeddedNode(self.settings, directory, self._push, self.guards.check_push)
 
     def _new_backend(self) -> ClusterBackend | EmbeddedBackend:
         if self._node is not None:
@@ -288,7 +288,7 @@ class App:
 
         return AdminServer(self.admin_services, self.admin.gatekeeping)
 
-    def _new_broker_listener(self, node: Node) -> Listener | None:
+    def _new_broker_listener(self, node: EmbeddedNode) -> Listener | None:
         """Return the embedded broker's own listener, if configured. Only remoting clients are accepted there."""
         address = self.settings.embedded.listen
         if address is None:

@@ -12,7 +12,7 @@ from proxy.core.checks import Check, Tools, first_checks
 from proxy.core.client_registry import ClientRegistry
 from proxy.core.connections import ConnectionListener
 from proxy.core.messaging import Entrance, Handling, Messaging, ReplyGuard
-from proxy.core.replies import Replies
+from proxy.core.reply_recipients import ReplyRecipients
 from proxy.core.signing import signing_policy
 from proxy.settings.cluster import ClientSignatures
 from proxy.settings.model import Settings
@@ -45,7 +45,7 @@ class Guards:
             self.connection_listeners += (self._requests.replies.on_connection_event,)
 
     @property
-    def replies(self) -> Replies | None:
+    def replies(self) -> ReplyRecipients | None:
         """The clients that wait for replies; None while authentication is off."""
         return None if self._requests is None else self._requests.replies
 

@@ -10,7 +10,7 @@ from proxy.auth.super_users import SuperUsers
 from proxy.core.client_registry import ClientRegistry, Groups, Role
 from proxy.core.context import Context
 from proxy.core.messaging import Entrance, Handling, Messaging, Serve
-from proxy.core.replies import Replies
+from proxy.core.reply_recipients import ReplyRecipients
 from proxy.settings.cluster import ClientSignatures
 from proxy.settings.model import Settings
 from remoting.command import RemotingCommand
@@ -24,7 +24,7 @@ class RequestGuards:
     """
 
     def __init__(self, authority: Authority, settings: Settings, registry: ClientRegistry) -> None:
-        self.replies = Replies()
+        self.replies = ReplyRecipients()
         stored_messages = StoredMessages(
             authority,
             self.replies,

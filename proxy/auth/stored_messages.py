@@ -20,7 +20,7 @@ from proxy.core.handlers.tools import consume_message, query_client
 from proxy.core.messaging import Messaging, Reply, Serve, completed, served
 from proxy.core.principal import OWN, Method, Principal
 from proxy.core.remoting_channel import BrokerChannel
-from proxy.core.replies import Replies
+from proxy.core.reply_recipients import ReplyRecipients
 from proxy.core.stored_topics import also_affected, committed_topic, real_topic
 from remoting import command as commands
 from remoting import messages, properties
@@ -45,7 +45,7 @@ class StoredMessages:
     def __init__(
         self,
         authority: Authority,
-        replies: Replies,
+        replies: ReplyRecipients,
         groups_of: Callable[[Channel], Groups] = lambda channel: Groups(),
         producers: Callable[[str], Iterable[Channel]] = lambda group: (),
         *,

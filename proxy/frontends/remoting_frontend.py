@@ -18,7 +18,7 @@ from protocol_negotiation.peer import Peer
 from proxy.core import connections, membership
 from proxy.core.connections import ConnectionListener
 from proxy.core.empty_poll import empty_poll
-from proxy.core.long_poll import end_poll
+from proxy.core.long_poll import answer_polls, cancel_polls
 from proxy.core.messaging import Entrance, Messaging
 from proxy.core.principal import Principal
 from proxy.core.remoting_channel import BrokerChannel, RemotingChannel
@@ -157,7 +157,7 @@ class RemotingFrontend:
         """Forget a closed connection and its polls, and notify the listeners."""
         channel = cast(RemotingChannel, connection)
         channels.discard(channel)
-        self._core.end_polls(channel)
+        cancel_polls(channel)
         if self._connection_listeners:
             connections.notify(self._connection_listeners, connections.remoting_closed(channel))
         return channel
@@ -260,23 +260,15 @@ def _end_requests(channel: RemotingChannel, paused: bool) -> None:
     channel.handler = cast(Handler, _serve_ending)
     if paused:
         channel.resume()
-    _end_polls(channel, _ENDING)
+    answer_polls(channel, _ENDING)
 
 
 def _make_room(channel: RemotingChannel) -> None:
     """Answer the long polls of a connection that has stayed at its limit of in-flight requests."""
-    ended = _end_polls(channel, _FULL)
+    ended = answer_polls(channel, _FULL)
     if ended and not channel.ended_polls:
         _log.info("%s has %d requests in flight: answering its long polls", channel.peer.address, channel.in_flight)
     channel.ended_polls += ended
-
-
-def _end_polls(channel: RemotingChannel, reason: str) -> int:
-    """Answer the long polls of a connection with "no message found"; return their number."""
-    ended = 0
-    for reply, context in list(channel.session.polls.items()):
-        ended += end_poll(reply, empty_poll(context.known_spec, context.fields, reason))
-    return ended
 
 
 def _serve_ending(channel: RemotingChannel, command: RemotingCommand) -> None:

@@ -22,7 +22,7 @@ from enum import IntEnum
 from proxy.core.budget import Budget
 from proxy.core.channel import Channel
 from proxy.core.context import Context
-from proxy.core.long_poll import end_poll
+from proxy.core.long_poll import refuse_polls
 from proxy.overload.ceiling import Ceiling, ceiling
 from proxy.overload.holders import LEAST, Connection, Holder, Holders, ranked
 from proxy.overload.process_memory import ProcessMemory
@@ -379,18 +379,13 @@ class Overload:
                 self._describe(chosen[0].connection),
                 chosen[0].kinds(),
             )
+        error = Overloaded("too many requests are in flight; try again later")
         for holder in chosen:
             for channel in self._channels(holder.connection):
-                self.counts["end_poll"] += end_polls(channel)
+                self.counts["end_poll"] += refuse_polls(channel, error)
 
     def _polls_ended(self) -> None:
         self._ending_polls = False
-
-
-def end_polls(channel: Channel) -> int:
-    """Answer the long polls of a channel with a retryable error; return their number."""
-    error = Overloaded("too many requests are in flight; try again later")
-    return sum(end_poll(poll, error) for poll in list(channel.session.polls))
 
 
 def _until(goal: float, holders: Iterable[Holder]) -> list[Holder]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from proxy.core.channel import Channel
 from proxy.core.messaging import Reply
 from proxy.core.principal import Principal
-from proxy.core.replies import REPLIES
+from proxy.core.reply_recipients import REPLIES
 from proxy.traffic_rules.group_fields import MORE_GROUP_FIELDS
 from proxy.traffic_rules.name_mapping import ForeignName, NameMapping, is_shared
 from remoting import json_names as json_bodies

@@ -12,7 +12,7 @@ from proxy.core.connections import ConnectionEvent
 from proxy.core.context import Context
 from proxy.core.messaging import Reply
 from proxy.core.remoting_channel import RemotingChannel
-from proxy.core.replies import Replies
+from proxy.core.reply_recipients import ReplyRecipients
 from proxy.traffic_rules.tenant_messages import names_of
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
@@ -25,7 +25,7 @@ class TenantReplies:
 
     def __init__(self) -> None:
         # By namespace: clients of several ones may choose the same correlation id.
-        self._replies: defaultdict[str, Replies] = defaultdict(Replies)
+        self._replies: defaultdict[str, ReplyRecipients] = defaultdict(ReplyRecipients)
 
     def expect(self, context: Context) -> None:
         """Remember a message that asks for a reply: a check of the core."""

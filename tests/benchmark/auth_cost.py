@@ -17,7 +17,7 @@ from grpc_gateway.sent_message import SendRequest, read_send_request
 from proxy.auth.grpc_guard import GrpcGuard
 from proxy.core.build import build_kind
 from proxy.core.context import Context
-from proxy.core.replies import Replies
+from proxy.core.reply_recipients import ReplyRecipients
 from remoting.codes import RequestCode
 from remoting.requests import REQUESTS
 from tests.proxy.auth.test_authority import command
@@ -60,7 +60,7 @@ def main() -> int:
     needed = request.permissions
     alice = guard.authenticate(metadata, channel.peer, "SendMessage")
     signature = microseconds(lambda: made.of_command(sent, channel.peer))
-    expect = Replies().expect
+    expect = ReplyRecipients().expect
     decision = microseconds(lambda: made(context)) + microseconds(lambda: expect(context))
     header = microseconds(lambda: guard.authenticate(metadata, channel.peer, "SendMessage"))
     rpc = microseconds(lambda: guard.require(alice, needed(), channel.peer, "SendMessage"))

@@ -14,7 +14,7 @@ from proxy.auth.stored_messages import StoredMessages
 from proxy.auth.stores.store import explain
 from proxy.core.channel import Channel
 from proxy.core.principal import Method
-from proxy.core.replies import Replies
+from proxy.core.reply_recipients import ReplyRecipients
 from remoting import messages, properties
 from remoting.acl import AclInfo, Decision, PolicyEntry, PolicyType, UserInfo, UserStatus, UserType
 from remoting.codes import RequestCode, ResponseCode
@@ -170,7 +170,7 @@ async def test_delayed_messages_of_other_topics_are_not_pushed(tmp_path: Path, t
     kept = messages.StoredMessage(topic="rmq_sys_wheel_timer", properties=properties.encode({"REAL_TOPIC": topic}))
     consume = request(RequestCode.CONSUME_MESSAGE_DIRECTLY, messages.encode_message(kept), consumerGroup="g")
     channel = FakeChannel(principal=made.principal("star-01", Method.SIGNATURE))
-    StoredMessages(made, Replies()).check_push(relay)(channel, consume)
+    StoredMessages(made, ReplyRecipients()).check_push(relay)(channel, consume)
     assert bool(relayed) is received
 
 

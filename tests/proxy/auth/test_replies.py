@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proxy.app import App
-from proxy.core import replies
+from proxy.core import reply_recipients
 from remoting import properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
@@ -120,7 +120,7 @@ async def test_a_reply_reaches_another_connection_of_the_same_user(tmp_path: Pat
 async def test_messages_without_a_reply_are_bounded_and_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replies, "_MAX_ASKED", 3)
+    monkeypatch.setattr(reply_recipients, "_MAX_ASKED", 3)
     async with listening(tmp_path, "clients") as (app, address):
         waiting = app.guards.replies
         assert waiting is not None

@@ -13,7 +13,7 @@ from proxy.core.channel import Channel
 from proxy.core.client_registry import Groups
 from proxy.core.context import Context
 from proxy.core.principal import Method
-from proxy.core.replies import Replies
+from proxy.core.reply_recipients import ReplyRecipients
 from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand, response, success
@@ -97,7 +97,7 @@ async def test_transaction_checks_are_dropped_for_users_without_the_permission(t
     def relay(_: Channel, command: RemotingCommand) -> None:
         relayed.append(command)
 
-    push = StoredMessages(made, Replies()).check_push(relay)
+    push = StoredMessages(made, ReplyRecipients()).check_push(relay)
     check = request(RequestCode.CHECK_TRANSACTION_STATE, message, True)
     channel = FakeChannel()
     for user, count in (("bob-0001", 0), ("alice-1", 1)):
@@ -183,7 +183,7 @@ async def test_a_client_does_not_get_messages_of_other_topics_to_consume(tmp_pat
 async def test_a_false_access_key_gives_no_permission_for_pushed_messages(tmp_path: Path) -> None:
     message = await stored_record(tmp_path)
     made = authority(tmp_path)
-    push = StoredMessages(made, Replies()).check_push(lambda *_: pytest.fail("the message was pushed"))
+    push = StoredMessages(made, ReplyRecipients()).check_push(lambda *_: pytest.fail("the message was pushed"))
     channel = FakeChannel()
     channel.principal = made.of_command(signed(command(RequestCode.GET_MAX_OFFSET), IMPOSTOR), channel.peer)
     assert channel.principal.user == "alice-1"
@@ -208,7 +208,7 @@ async def test_pushed_messages_are_for_clients_that_brokers_have_accepted(
     made = authority(tmp_path)
     relayed: list[RemotingCommand] = []
     accepted = Groups()
-    guard = StoredMessages(made, Replies(), lambda _: accepted, brokers_judge=True)
+    guard = StoredMessages(made, ReplyRecipients(), lambda _: accepted, brokers_judge=True)
     push = guard.check_push(lambda _, command: relayed.append(command))
     check = request(RequestCode.CHECK_TRANSACTION_STATE, messages.encode_message(half), True)
     channel = FakeChannel()
@@ -223,7 +223,7 @@ async def test_pushed_messages_are_for_clients_that_brokers_have_accepted(
 
 async def test_brokers_judge_what_they_send_to_clients_that_only_they_know(tmp_path: Path) -> None:
     made = authority(tmp_path)
-    guard = StoredMessages(made, Replies(), brokers_judge=True)
+    guard = StoredMessages(made, ReplyRecipients(), brokers_judge=True)
     sent = signed(request(RequestCode.VIEW_MESSAGE_BY_ID, topic="orders", offset=0), STRANGER)
     channel = FakeChannel()
     channel.principal = made.of_command(sent, channel.peer)
@@ -250,7 +250,7 @@ async def test_delayed_messages_of_other_topics_are_not_recalled(tmp_path: Path)
         found = delayed.get(command.fields["key"])
         return success(body=found) if found is not None else response(ResponseCode.QUERY_NOT_FOUND)
 
-    core, guard = stage(FakeBackend(answer=answer)).core, StoredMessages(made, Replies())
+    core, guard = stage(FakeBackend(answer=answer)).core, StoredMessages(made, ReplyRecipients())
     channel = FakeChannel(principal=made.principal("alice-1", Method.SIGNATURE))
     for identity, code in (("A", 0), ("B", NO_PERMISSION), ("C", NO_PERMISSION), ("B more", NO_PERMISSION)):
         handle = RecallHandle("orders", "broker-a", 1, identity)
@@ -267,7 +267,7 @@ async def test_a_handle_that_only_java_reads_is_not_left_to_the_broker(
     secret = messages.StoredMessage(topic=TIMERS, properties="REAL_TOPIC\x01secret\x02")
     backend = FakeBackend(answer=lambda *_: success(body=messages.encode_message(secret)))
     made = authority(tmp_path)
-    core, guard = stage(backend).core, StoredMessages(made, Replies())
+    core, guard = stage(backend).core, StoredMessages(made, ReplyRecipients())
     channel = FakeChannel(principal=made.principal("alice-1", Method.SIGNATURE))
     handle = base64.urlsafe_b64encode(b"v1 orders broker-a 1 " + text).decode()
     recall = request(RequestCode.RECALL_MESSAGE, topic="orders", recallHandle=handle, bname="broker-a")
@@ -296,7 +296,7 @@ async def test_without_the_messages_topic_nothing_is_forwarded(
     """Also not if there is no message: there may be one when the request arrives."""
     made = authority(tmp_path)
     backend = FakeBackend(answer=lambda _, sent: shown if sent.code == RequestCode.VIEW_MESSAGE_BY_ID else success())
-    core, guard = stage(backend).core, StoredMessages(made, Replies())
+    core, guard = stage(backend).core, StoredMessages(made, ReplyRecipients())
     channel = FakeChannel(principal=made.principal("alice-1", Method.SIGNATURE))
     sent = command(code, offset="1", commitLogOffset="1", group="g", bname="broker-a")
     with pytest.raises(error, match=shown.remark if error is MessageNotFound else "does not show the message"):
@@ -317,7 +317,7 @@ async def test_a_delayed_message_is_not_hidden_by_others_with_its_id(tmp_path: P
         newest = records[::-1][: int(sent.fields.get("maxNum", "0"))]
         return success(body=b"".join(newest)) if sent.code == RequestCode.QUERY_MESSAGE else success()
 
-    core, guard = stage(FakeBackend(answer=answer)).core, StoredMessages(made, Replies())
+    core, guard = stage(FakeBackend(answer=answer)).core, StoredMessages(made, ReplyRecipients())
     channel = FakeChannel(principal=made.principal("alice-1", Method.SIGNATURE))
     handle = RecallHandle("orders", "broker-a", 1, "A")
     recall = request(RequestCode.RECALL_MESSAGE, topic="orders", recallHandle=str(handle), bname="broker-a")
@@ -330,7 +330,7 @@ async def test_a_message_is_committed_to_the_topic_that_it_names(tmp_path: Path)
     made = authority(tmp_path)
     channel = FakeChannel(principal=made.principal("alice-1", Method.SIGNATURE))
     message = messages.StoredMessage(topic="orders", commit_log_offset=1, properties="REAL_TOPIC\x01secret\x02")
-    core, guard = stage(_broker(message, message)).core, StoredMessages(made, Replies())
+    core, guard = stage(_broker(message, message)).core, StoredMessages(made, ReplyRecipients())
     sent = command(RequestCode.END_TRANSACTION, **_OFFSET, bname="broker-a")
     reply = await guard.end_transaction(core, Context(channel, sent, REQUESTS[sent.code], 0.0))
     assert reply.code == NO_PERMISSION
@@ -366,7 +366,7 @@ async def test_bytes_in_a_message_are_not_taken_for_a_message(tmp_path: Path, co
     real = messages.StoredMessage(topic="orders", commit_log_offset=1)
     for queued, served in ((real, True), (messages.StoredMessage(topic="orders", commit_log_offset=0), False)):
         backend = _broker(real, queued)
-        core, guard = stage(backend).core, StoredMessages(made, Replies())
+        core, guard = stage(backend).core, StoredMessages(made, ReplyRecipients())
         sent = command(code, **_OFFSET, consumerGroup="g", clientId="c1", group="g", bname="broker-a")
         serving = guard.handlers[code](core, Context(channel, sent, REQUESTS[code], 0.0))
         if served:
@@ -397,7 +397,7 @@ async def test_a_message_that_affects_other_topics_is_not_stored_again(
     made = authority(tmp_path)
     channel = FakeChannel(principal=made.principal("alice-1", Method.SIGNATURE))
     message = messages.StoredMessage(topic="orders", commit_log_offset=1, properties=properties.encode(pairs))
-    core, guard = stage(_broker(message, message)).core, StoredMessages(made, Replies())
+    core, guard = stage(_broker(message, message)).core, StoredMessages(made, ReplyRecipients())
     sent = command(code, **_OFFSET, group="g", bname="broker-a")
     reply = await guard.handlers[code](core, Context(channel, sent, REQUESTS[code], 0.0))
     assert reply.code == (0 if permitted else NO_PERMISSION)

@@ -8,16 +8,12 @@ from typing import Any
 
 import pytest
 
-from protocol_negotiation.peer import HostPort
 from proxy.__main__ import main
 from proxy.app import App
-from proxy.backends.embedded_node import Node, broker_address, broker_settings, store_options, worker_socket
+from proxy.backends.embedded_node import EmbeddedNode, worker_socket
 from proxy.embedded.backend import EmbeddedBackend
-from proxy.embedded.broker.settings import BrokerSettings
 from proxy.embedded.store import StorageFailed, StoreLocked, StoreUnusable
 from proxy.embedded.store.durable import DurableStore
-from proxy.embedded.store.options import StoreOptions
-from proxy.settings.embedded import EmbeddedSettings
 from proxy.settings.model import Settings
 from proxy.tools.demo import ORDERLY_GROUP, SAMPLES, TOPICS, sample, welcome
 from remoting import messages
@@ -192,9 +188,9 @@ async def test_errors_of_the_store_at_start_and_end_are_for_operators(
 
     monkeypatch.setattr(DurableStore, "_recover", fail)
     with pytest.raises(StoreUnusable, match="the disk failed"):
-        Node(Settings(), tmp_path)
+        EmbeddedNode(Settings(), tmp_path)
     monkeypatch.undo()
-    node = Node(Settings(), tmp_path)
+    node = EmbeddedNode(Settings(), tmp_path)
     monkeypatch.setattr(DurableStore, "checkpoint", fail)
     with pytest.raises(StoreUnusable, match="the disk failed"):
         node.backend.close()
@@ -205,52 +201,6 @@ def test_settings_without_cluster_and_directory_are_rejected_with_the_remedy(
 ) -> None:
     assert main(["serve"]) == 2
     assert "--embedded DIR" in capsys.readouterr().err
-
-
-# Settings and address of the broker.
-
-
-def test_embedded_settings_become_options_of_store_and_broker() -> None:
-    address = HostPort("10.0.0.1", 7)
-    defaults = EmbeddedSettings()
-    assert store_options(defaults) == StoreOptions()
-    assert broker_settings(defaults, address) == BrokerSettings(host="10.0.0.1", port=7)
-    changed = EmbeddedSettings(
-        name="b",
-        sync_interval=2.5,
-        retention_size=2_000_000,
-        retention_time=0,
-        queues=3,
-        max_delay=1.5,
-        transaction_interval=0.25,
-    )
-    assert store_options(changed) == StoreOptions(sync_interval=2500, retention_size=2_000_000, retention_time=None)
-    broker = broker_settings(changed, address)
-    assert (broker.name, broker.default_queues, broker.max_delay) == ("b", 3, 1500)
-    assert broker.transaction_interval == 250
-
-
-@pytest.mark.parametrize(
-    ("listen", "embedded", "told"),
-    [
-        (["127.0.0.1:8080"], {}, "127.0.0.1:8080"),
-        (["unix:/x", {"address": "[::1]:81", "broker": "b"}, "[::1]:82"], {}, "[::1]:82"),
-        (["unix:/x"], {}, "127.0.0.1:10911"),
-        (["localhost:80"], {}, "127.0.0.1:80"),
-        (["127.0.0.1:8080"], {"listen": "127.0.0.2:9876"}, "127.0.0.2:9876"),
-        (["127.0.0.1:8080"], {"listen": ":9876", "advertise": "10.1.2.3:99"}, "10.1.2.3:99"),
-    ],
-)
-def test_broker_address_follows_advertise_and_listen_settings(
-    listen: list[Any], embedded: dict[str, Any], told: str
-) -> None:
-    assert str(broker_address(Settings(listen=listen, embedded=embedded))) == told
-
-
-def test_broker_address_of_a_wildcard_is_one_ip_address() -> None:
-    found = broker_address(Settings(listen=[":8080"]))
-    assert found.ip is not None
-    assert found.port == 8080
 
 
 def test_socket_of_the_workers_has_a_short_path(tmp_path: Path) -> None:
@@ -293,9 +243,3 @@ def test_python_samples_compile() -> None:
     for name in SAMPLES.values():
         if name.endswith(".py"):
             compile(sample(name, "h:1"), name, "exec")
-
-
-@pytest.mark.parametrize(("retention", "delay"), [(3600, 3_600_000), (0, 259_200_000), (864_000, 259_200_000)])
-def test_no_message_is_delayed_for_longer_than_it_is_kept(retention: float, delay: int) -> None:
-    settings = EmbeddedSettings(retention_time=retention)
-    assert broker_settings(settings, HostPort("10.0.0.1", 7)).max_delay == delay

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from proxy.core.context import REQUEST_MEMORY, Context
+from proxy.core.long_poll import cancel_polls
 from proxy.core.messaging import Messaging
 from proxy.settings.limits import LimitSettings
 from proxy.settings.model import Settings
@@ -138,7 +139,7 @@ async def test_polls_end_with_their_channel() -> None:
     ended, waiting = on.core.handle(gone, poll), on.core.handle(other, complete(PULL))
     assert ended is not None
     assert waiting is not None
-    on.core.end_polls(gone)
+    cancel_polls(gone)
     await settle()
     assert (ended.cancelled(), waiting.done(), on.core.budget.used) == (True, False, REQUEST_MEMORY)
     assert not gone.session.polls

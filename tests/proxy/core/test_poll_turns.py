@@ -7,6 +7,7 @@ import weakref
 import pytest
 
 from proxy.core import poll_turns
+from proxy.core.long_poll import cancel_polls
 from proxy.core.messaging import Reply
 from proxy.core.poll_turns import BrokerPollTurns
 from remoting import command as commands
@@ -108,7 +109,7 @@ async def test_a_waiting_poll_whose_client_has_gone_keeps_no_request(on: Stage, 
     del command, text
     gc.collect()
     assert kept() is not None
-    on.core.end_polls(channel)
+    cancel_polls(channel)
     await settle()
     gc.collect()
     assert kept() is None

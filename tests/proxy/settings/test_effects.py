@@ -14,7 +14,7 @@ from protocol_negotiation.peer import HostPort
 from proxy.auth.assembly import grpc_guard
 from proxy.auth.audit import to_file
 from proxy.auth.authority import Authority
-from proxy.backends.embedded_node import broker_settings
+from proxy.backends.embedded_settings import broker_settings
 from proxy.frontends import listeners
 from proxy.observability.metrics.registry import Metrics
 from proxy.observability.metrics.stats import Query

@@ -22,20 +22,20 @@ _MAX_ID_LENGTH = 128
 REPLIES = (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
 
 
-class _Asked(NamedTuple):
+class _Waiting(NamedTuple):
     channel: Channel
     principal: Principal
 
 
-class Replies:
+class ReplyRecipients:
     """Remembers which clients wait for replies, and finds the recipients of those."""
 
     def __init__(self) -> None:
         # By correlation id. The session of each channel has its ids, oldest first.
-        self._asked: dict[str, _Asked] = {}
+        self._waiting: dict[str, _Waiting] = {}
 
     def __len__(self) -> int:
-        return len(self._asked)
+        return len(self._waiting)
 
     def expect(self, context: Context) -> None:
         """Remember a message that asks for a reply, and the user of a heartbeat: a check of the core after the
@@ -57,7 +57,7 @@ class Replies:
         if not correlation or len(correlation) > _MAX_ID_LENGTH or not isinstance(channel, RemotingChannel):
             return
         # The first one counts: a consumer of the message knows its id, too.
-        asked = self._asked.setdefault(correlation, _Asked(channel, context.principal))
+        asked = self._waiting.setdefault(correlation, _Waiting(channel, context.principal))
         if asked.channel is not channel:
             return
         ids = channel.session.asked
@@ -94,8 +94,8 @@ class Replies:
             for correlation in list(channel.session.asked):
                 self._forget(correlation)
 
-    def _forget(self, correlation: str) -> _Asked | None:
-        asked = self._asked.pop(correlation, None)
+    def _forget(self, correlation: str) -> _Waiting | None:
+        asked = self._waiting.pop(correlation, None)
         if asked is not None:
             asked.channel.session.asked.pop(correlation, None)
         return asked
