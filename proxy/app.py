@@ -7,15 +7,14 @@ and worker threads.
 import asyncio
 import contextlib
 import socket
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.to_thread
 
-from grpc_gateway.server import GrpcConnection
 from protocol_negotiation.detect import Protocol
 from protocol_negotiation.fair_turns import FairTurns
 from protocol_negotiation.listener import Listener
@@ -34,7 +33,6 @@ from proxy.backends.cluster.backend import ClusterBackend
 from proxy.backends.cluster.client_bounds import client_bounds
 from proxy.backends.embedded_node import EmbeddedNode
 from proxy.core import membership
-from proxy.core.channel import Channel
 from proxy.core.client_bounds import ClientBounds
 from proxy.core.client_registry import ClientRegistry, ConsumerGroupChange
 from proxy.core.connections import ConnectionListener
@@ -50,7 +48,9 @@ from proxy.frontends import http_health
 from proxy.frontends.certificates import Certificates
 from proxy.frontends.grpc_frontend import GrpcFrontend
 from proxy.frontends.listeners import Listeners, broker_listener, broker_listening
+from proxy.frontends.open_connections import OpenConnections
 from proxy.frontends.remoting_frontend import RemotingFrontend
+from proxy.frontends.replica_drain import ReplicaDrain
 from proxy.frontends.revocation import Revocation
 from proxy.guards import Guards
 from proxy.observability import metrics as prometheus
@@ -61,7 +61,6 @@ from proxy.observability.metrics.transactions import CountedTransactions
 from proxy.operations import health_checks
 from proxy.operations.services import AdminServices
 from proxy.overload import overload_metrics
-from proxy.overload.holders import Connection
 from proxy.overload.monitor import Overload
 from proxy.replication.heartbeat_sync import HeartbeatSync
 from proxy.replication.sync_topic import SyncTopic
@@ -219,8 +218,12 @@ class App:
             None if authority is None else authority.of_command,
             self.turns,
         )
+        self._connections = OpenConnections(self.remoting, self.grpc)
         if authority is not None:
-            Revocation(self.core, authority, lambda: self.channels, self.grpc)
+            revocation = Revocation(self.core, authority, lambda: self.channels, self.grpc)
+            authority.change_listeners.append(revocation.apply)
+            if settings.auth.jwks is not None:
+                authority.refreshers.append(revocation.expire)
 
     def _new_admin(self, sources: Sources | None) -> None:
         """Make the admin API, HTTP and gRPC, and the listeners, which answer health checks. Raises TlsError."""
@@ -231,6 +234,7 @@ class App:
         self.admin_grpc = self._new_admin_grpc()
         self._listeners = self._new_listeners()
         self._broker_listener = None if self._node is None else self._new_broker_listener(self._node)
+        self.drain = ReplicaDrain(self.core, self.remoting, self.grpc, self._listeners)
 
     def _wire(self) -> None:
         """Connect parts that notify each other."""
@@ -248,27 +252,20 @@ class App:
         return [BrokerSource(lambda: self.backend, auth.brokers_interval)] if auth.brokers else []
 
     def _new_overload(self) -> Overload:
-        def connections() -> Iterator[Connection]:
-            yield from self.remoting.channels
-            yield from self.remoting.broker_channels
-            for connection in self.grpc.server.connections:
-                # grpcio limits the memory of its own connections.
-                if isinstance(connection, GrpcConnection):
-                    yield connection
-
-        def channels(connection: Connection) -> Sequence[Channel]:
-            if isinstance(connection, RemotingChannel):
-                return (connection,)
-            return cast(Sequence[Channel], self.grpc.clients.of(connection))
-
-        def refuse_connections(reason: str | None) -> None:
-            self._listeners.refuse(reason)
-            if self._broker_listener is not None:
-                self._broker_listener.refuse(reason)
-
+        # The connections of the frontends, which are made later.
         return Overload(
-            self.settings.limits, self.settings.workers, self.core.budget, connections, channels, refuse_connections
+            self.settings.limits,
+            self.settings.workers,
+            self.core.budget,
+            lambda: self._connections,
+            lambda connection: self._connections.channels_of(connection),
+            self._refuse_connections,
         )
+
+    def _refuse_connections(self, reason: str | None) -> None:
+        self._listeners.refuse(reason)
+        if self._broker_listener is not None:
+            self._broker_listener.refuse(reason)
 
     def _new_recorder(self) -> "Recorder | None":
         """Return the recorder of traffic records, if configured. Raises TrafficError."""
@@ -358,7 +355,8 @@ class App:
                 for task in self._background_tasks():
                     group.start_soon(task)
                 await stop()
-                await self._drain()
+                await self.drain.finish()
+                await self._flush_announcements()
                 if self.admin_grpc is not None:
                     await self.admin_grpc.close()
                 await self.admin.close()
@@ -431,22 +429,7 @@ class App:
         if self._heartbeat_sync is not None:
             yield self._heartbeat_sync.run
 
-    async def _drain(self) -> None:
-        """Fail health checks, stop accepting connections, ask clients to reconnect elsewhere, finish requests.
-
-        Clients that do not support GO_AWAY are served until their requests have finished.
-        """
-        self.core.drain.announced = True
-        await self.grpc.announce_drain()
-        # Load balancers need this time to notice the failed health checks.
-        await anyio.sleep(self.settings.drain_delay)
-        await self._listeners.close()
-        self.core.drain.start()
-        async with anyio.create_task_group() as group:
-            group.start_soon(self.grpc.drain, self.settings.drain_timeout)
-            await self.remoting.finish_requests(self.settings.drain_timeout)
-            await self._listeners.abort()
-            await self.remoting.close()
+    async def _flush_announcements(self) -> None:
         if self._heartbeat_sync is not None:
             with anyio.move_on_after(_FLUSH_TIMEOUT), contextlib.suppress(RemotingError):
                 await self._heartbeat_sync.flush()
@@ -477,15 +460,6 @@ class App:
     def storage_failure(self) -> str | None:
         """Why the embedded broker of this process stores nothing until a restart; None if it does, or without one."""
         return None if self._node is None else self._node.storage_failure
-
-    def start_drain(self) -> None:
-        """Ask clients to reconnect elsewhere, as at shutdown; requests are still served."""
-        self.core.drain.start()
-        self.grpc.start_drain()
-
-    def stop_drain(self) -> None:
-        """Stop asking clients to reconnect elsewhere."""
-        self.core.drain.stop()
 
     def apply(self, settings: Settings) -> None:
         """Apply settings, which may differ only in those that can change at run time."""

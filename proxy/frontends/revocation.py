@@ -52,9 +52,6 @@ class Revocation:
         self._streams = grpc.service.telemetry.streams
         self._lifecycle = grpc.service.client_lifecycle
         self.clock = clock
-        authority.change_listeners.append(self.apply)
-        if core.settings.auth.jwks is not None:
-            authority.refreshers.append(self.expire)
 
     def apply(self) -> None:
         """End polls, memberships and clients that users and policies no longer permit."""

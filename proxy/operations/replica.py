@@ -13,6 +13,7 @@ from proxy.core.remoting_channel import RemotingChannel
 from proxy.embedded.backend import EmbeddedBackend
 from proxy.frontends.certificates import Certificates
 from proxy.frontends.grpc_frontend import GrpcFrontend
+from proxy.frontends.replica_drain import ReplicaDrain
 from proxy.observability.metrics import Metrics
 from proxy.overload.monitor import Overload
 from proxy.settings.model import Settings
@@ -29,6 +30,7 @@ class Replica(Protocol):
     metrics: Metrics
     grpc: GrpcFrontend
     certificates: Certificates
+    drain: ReplicaDrain
     connection_listeners: list[ConnectionListener]
     backend: ClusterBackend | EmbeddedBackend
 
@@ -51,12 +53,6 @@ class Replica(Protocol):
     @property
     def storage_failure(self) -> str | None:
         """Why the embedded broker of this process stores nothing until a restart; None if it does, or without one."""
-
-    def start_drain(self) -> None:
-        """Ask clients to reconnect elsewhere; requests are still served."""
-
-    def stop_drain(self) -> None:
-        """Stop asking clients to reconnect elsewhere."""
 
     def apply(self, settings: Settings) -> None:
         """Apply settings that may change at run time."""

@@ -128,9 +128,9 @@ async def change_state(services: AdminServices, change: StateChange) -> Entries[
     elif change.action == "pass":
         health.forced = None
     elif change.action == "drain":
-        replica.start_drain()
+        replica.drain.start()
     else:
-        replica.stop_drain()
+        replica.drain.stop()
     # Notify gRPC health watchers first.
     await replica.grpc.set_serving(health.forced is None and not replica.core.drain.announced)
     state = ReplicaState(

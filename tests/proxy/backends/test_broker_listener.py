@@ -216,7 +216,7 @@ async def test_polls_are_bounded(tmp_path: Path) -> None:
 async def test_a_drain_answers_the_requests_of_other_replicas(tmp_path: Path) -> None:
     async with serving(tmp_path) as (app, broker), Client(broker, version=10_000) as client:
         await client.send("t", b"x")
-        app.start_drain()
+        app.drain.start()
         await client.send("t", b"y")
         assert [message.body for message in await client.pull_all(2, "t", "g")] == [b"x", b"y"]
 

@@ -170,7 +170,7 @@ async def test_client_of_a_drained_connection_may_reconnect(cluster: Cluster, tr
             await talk(MessagingServiceStub(open_channel), consumer_settings())
             await until(lambda: app.registry.consumer_ids("g"))
             (client,) = app.grpc.clients
-            app.start_drain()
+            app.drain.start()
         await until(lambda: client.disconnected_at is not None)
         lifecycle = app.grpc.service.client_lifecycle
         # Longer than a lost client has.

@@ -46,7 +46,7 @@ async def test_activity_that_brokers_judge_is_not_ended(tmp_path: Path, judges: 
     harness = ClientHarness(FakeCore())
     frontend: Any = SimpleNamespace(clients=harness.clients, service=harness)
     channels: Any = (channel,)
-    Revocation(on.core, users, lambda: channels, frontend)
+    users.change_listeners.append(Revocation(on.core, users, lambda: channels, frontend).apply)
     users.changed()
     assert poll is not None
     assert (channel.closed, poll.done()) == (judges, judges)
@@ -80,7 +80,7 @@ async def test_a_client_gets_no_transaction_checks_of_a_topic_that_it_may_no_lon
     assert check is not None
     assert check.WhichOneof("command") == "recover_orphaned_transaction_command"
     frontend: Any = SimpleNamespace(clients=harness.clients, service=harness)
-    Revocation(stage().core, users, lambda: (), frontend)
+    users.change_listeners.append(Revocation(stage().core, users, lambda: (), frontend).apply)
     write(tmp_path / "users.toml", OWN_FILE.replace("Topic:orders", "Topic:pay"))
     await users.refresh()
     await settle()
