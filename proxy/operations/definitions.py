@@ -10,7 +10,7 @@ from pydantic import Field, StrictBool
 
 from proxy.operations import broker_requests
 from proxy.operations.failures import conflict, not_found
-from proxy.operations.groups import members_of
+from proxy.operations.groups.groups import members_of
 from proxy.operations.operation import REMOTE_TIMEOUT, operation
 from proxy.operations.services import AdminServices
 from proxy.operations.values import NO_BOOLEAN, Answer, Name, RequestBody

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from proxy.core.health import Health
 from proxy.observability.metrics.family import Family, Kind, Samples, by_label
-from proxy.operations import connected_clients, event_log, group_metrics, health_checks
+from proxy.operations import connected_clients, event_log, health_checks
 from proxy.operations.audit import Audit
 from proxy.operations.event_log import EventLog
-from proxy.operations.group_survey import GroupSurvey
+from proxy.operations.groups import group_metrics
+from proxy.operations.groups.group_survey import GroupSurvey
 from proxy.operations.history.history import History
 from proxy.operations.log_levels import LogLevels
 from proxy.operations.merged_tap import MergedTap

@@ -5,7 +5,7 @@ import asyncio
 from pydantic import Field
 
 from proxy.operations import broker_requests
-from proxy.operations.offset_table import offset_table
+from proxy.operations.groups.offset_table import offset_table
 from proxy.operations.operation import REMOTE_TIMEOUT, operation
 from proxy.operations.services import AdminServices
 from proxy.operations.values import Answer, Timestamp, at_milliseconds

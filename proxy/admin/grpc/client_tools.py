@@ -9,8 +9,9 @@ from proxy.admin.grpc import answers
 from proxy.admin.grpc.groups import everywhere, here
 from proxy.core.client_registry import Role
 from proxy.core.handlers.tools import query_client
-from proxy.operations import client_tools, message_lookup, operator_channel
+from proxy.operations import client_tools, operator_channel
 from proxy.operations.client_tools import ClientQuestion, ClientRefused, Verification, VerifyOrder
+from proxy.operations.messages import message_lookup
 from proxy.operations.services import AdminServices
 from remoting import fastjson
 from remoting.codes import RequestCode

@@ -15,7 +15,7 @@ from proxy.core.client_registry import Role
 from proxy.core.handlers.groups import consumer_connections
 from proxy.operations import broker_requests, operator_channel
 from proxy.operations.broker_requests import SHORT_TIMEOUT
-from proxy.operations.groups import skew
+from proxy.operations.groups.groups import skew
 from proxy.operations.operation import operation
 from proxy.operations.services import AdminServices
 from proxy.operations.snapshots import Entries

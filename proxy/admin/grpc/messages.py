@@ -13,10 +13,10 @@ from protos.apache.rocketmq.v2.definition_pb2 import Code, Message
 from proxy.admin.grpc import answers
 from proxy.admin.grpc.errors import Denied
 from proxy.admin.grpc.scan import Cursor, Scan, ScanFilter
-from proxy.operations import message_lookup
-from proxy.operations.browsing import check_search
 from proxy.operations.failures import OperationFailed
-from proxy.operations.message_lookup import EVER, Found
+from proxy.operations.messages import message_lookup
+from proxy.operations.messages.browsing import check_search
+from proxy.operations.messages.message_lookup import EVER, Found
 from proxy.operations.services import AdminServices
 
 _DEFAULT, _MAX = 32, 1_000

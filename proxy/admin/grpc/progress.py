@@ -11,10 +11,11 @@ from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2 import admin_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code, Resource
 from proxy.admin.grpc import answers, groups
-from proxy.operations import broker_requests, consumer_progress, offset_table
+from proxy.operations import broker_requests
 from proxy.operations.broker_requests import Answers
-from proxy.operations.consumer_progress import ResetOrder, ResetToTime
-from proxy.operations.offset_table import QueueOffsets
+from proxy.operations.groups import consumer_progress, offset_table
+from proxy.operations.groups.consumer_progress import ResetOrder, ResetToTime
+from proxy.operations.groups.offset_table import QueueOffsets
 from proxy.operations.services import AdminServices
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import RemotingError

@@ -10,10 +10,10 @@ import orjson
 
 from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import Code
-from proxy.operations import stored_messages
 from proxy.operations.broker_requests import SHORT_TIMEOUT
 from proxy.operations.cooperative_yield import CooperativeYield
-from proxy.operations.message_lookup import Found
+from proxy.operations.messages import stored_messages
+from proxy.operations.messages.message_lookup import Found
 from proxy.operations.replica import Replica
 from remoting import properties
 from remoting.messages import StoredMessage

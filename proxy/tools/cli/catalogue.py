@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from proxy.operations import offset_table
-from proxy.operations.offset_table import QueueOffsets
+from proxy.operations.groups import offset_table
+from proxy.operations.groups.offset_table import QueueOffsets
 from proxy.tools.cli.client import Client
 from proxy.tools.cli.reading import Queue
 from remoting.codes import RequestCode, ResponseCode

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from proxy.operations.offset_table import QueueOffsets
+from proxy.operations.groups.offset_table import QueueOffsets
 from proxy.tools.cli import catalogue, reading
 from proxy.tools.cli.arguments import EARLIEST, LATEST, Start
 from proxy.tools.cli.catalogue import Configurations

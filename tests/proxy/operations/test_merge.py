@@ -11,9 +11,9 @@ from proxy.operations.broker_links import State
 from proxy.operations.brokers import Broker, BrokerAddress, NameServer
 from proxy.operations.clients import Client
 from proxy.operations.configuration import Setting
-from proxy.operations.consumer_progress import OwnershipSnapshot, QueueOwner
-from proxy.operations.group_survey import GroupState, GroupStatus, TopicLag
-from proxy.operations.groups import Consumer, ConsumerGroupEntry, GroupEntry, Subscription
+from proxy.operations.groups.consumer_progress import OwnershipSnapshot, QueueOwner
+from proxy.operations.groups.group_survey import GroupState, GroupStatus, TopicLag
+from proxy.operations.groups.groups import Consumer, ConsumerGroupEntry, GroupEntry, Subscription
 from proxy.operations.paging import BadCursor, PageRequest, Place, cursor_of
 from proxy.operations.replica_state import LogLevel, ReplicaState, Version
 from proxy.operations.request_table import RequestEntry, request_table

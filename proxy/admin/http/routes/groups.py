@@ -5,13 +5,23 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from proxy.admin.http.routes.common import Cursor, GroupName, Limit, Operations, Route, TopicFilter
-from proxy.operations import consumer_progress, dead_letter_purge, dead_letters, definitions, groups
-from proxy.operations.consumer_progress import Lag, LagQuery, Ownership, OwnershipQuery, Reset, ResetOrder, ResetResult
-from proxy.operations.dead_letter_purge import Purged
-from proxy.operations.dead_letters import DeadLetter, DeadLetterQuery, Resend, ResendOrder, Resent
+from proxy.operations import definitions
 from proxy.operations.definitions import GroupChange, GroupDefinition, GroupOrder, GroupUpdate
-from proxy.operations.group_survey import GroupState
-from proxy.operations.groups import ConsumerGroup, ConsumerGroupSummary, GroupEntry, GroupSummary, ProducerGroup
+from proxy.operations.groups import consumer_progress, groups
+from proxy.operations.groups.consumer_progress import (
+    Lag,
+    LagQuery,
+    Ownership,
+    OwnershipQuery,
+    Reset,
+    ResetOrder,
+    ResetResult,
+)
+from proxy.operations.groups.group_survey import GroupState
+from proxy.operations.groups.groups import ConsumerGroup, ConsumerGroupSummary, GroupEntry, GroupSummary, ProducerGroup
+from proxy.operations.messages import dead_letter_purge, dead_letters
+from proxy.operations.messages.dead_letter_purge import Purged
+from proxy.operations.messages.dead_letters import DeadLetter, DeadLetterQuery, Resend, ResendOrder, Resent
 from proxy.operations.paging import DEFAULT_LIMIT, PageRequest
 from proxy.operations.values import ItemList, Page
 

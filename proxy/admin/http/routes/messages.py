@@ -8,8 +8,8 @@ from pydantic import BeforeValidator
 
 from proxy.admin.access import may_read_contents
 from proxy.admin.http.routes.common import Cursor, Operations, Route, TopicFilter, TopicName
-from proxy.operations import browsing, dead_letters, message_journey, traces
-from proxy.operations.browsing import (
+from proxy.operations.messages import browsing, dead_letters, message_journey, traces
+from proxy.operations.messages.browsing import (
     MessageOrder,
     MessagePage,
     MessageQuery,
@@ -18,11 +18,11 @@ from proxy.operations.browsing import (
     MessageResent,
     StoredMessageDetail,
 )
-from proxy.operations.message_bodies import BodyFormat
-from proxy.operations.message_journey import Journey, JourneyQuery
-from proxy.operations.message_lookup import EVER
-from proxy.operations.resending import Protocols
-from proxy.operations.traces import MessageTraceReport, TraceQuery
+from proxy.operations.messages.message_bodies import BodyFormat
+from proxy.operations.messages.message_journey import Journey, JourneyQuery
+from proxy.operations.messages.message_lookup import EVER
+from proxy.operations.messages.resending import Protocols
+from proxy.operations.messages.traces import MessageTraceReport, TraceQuery
 
 router = APIRouter(prefix="/v1/topics/{topic}/messages", tags=["messages"], route_class=Route)
 

@@ -13,7 +13,7 @@ from proxy.admin.grpc.throughput import Throughput
 from proxy.operations import broker_requests
 from proxy.operations.broker_requests import BrokerRefused
 from proxy.operations.client_tools import ClientRefused
-from proxy.operations.message_lookup import EVER
+from proxy.operations.messages.message_lookup import EVER
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand

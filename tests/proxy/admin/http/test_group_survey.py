@@ -8,8 +8,9 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.operations import broker_requests, group_survey
-from proxy.operations.group_survey import GroupState
+from proxy.operations import broker_requests
+from proxy.operations.groups import group_survey
+from proxy.operations.groups.group_survey import GroupState
 from remoting.codes import RequestCode
 from remoting.errors import RequestTimeout, ServiceUnavailable
 from tests.cluster.client import Client, create_topic, queue_fields

@@ -8,7 +8,7 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from protos.apache.rocketmq.v2 import definition_pb2
-from proxy.operations import key_search
+from proxy.operations.messages import key_search
 from remoting.codes import RequestCode
 from remoting.messages import SysFlag
 from tests.cluster.client import Client, create_topic, queue_fields

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from proxy.operations.offset_table import QueueKey, QueueOffsets
+from proxy.operations.groups.offset_table import QueueKey, QueueOffsets
 from proxy.settings.replication import SyncSettings
 from proxy.tools.cli import groups
 from tests.cluster.client import Client

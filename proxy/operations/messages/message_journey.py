@@ -10,9 +10,9 @@ from proxy.core.handlers.groups import consumer_connections
 from proxy.embedded.broker.filters import new_filter
 from proxy.operations import broker_requests, operator_channel
 from proxy.operations.broker_requests import SHORT_TIMEOUT
-from proxy.operations.browsing import find
-from proxy.operations.message_lookup import Found, unique_matches
-from proxy.operations.offset_table import QueueKey, progress
+from proxy.operations.groups.offset_table import QueueKey, progress
+from proxy.operations.messages.browsing import find
+from proxy.operations.messages.message_lookup import Found, unique_matches
 from proxy.operations.operation import BULK_TIMEOUT, operation
 from proxy.operations.services import AdminServices
 from proxy.operations.values import Answer

@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from proxy.operations import broker_requests
-from proxy.operations.known_groups import check_group
+from proxy.operations.groups.known_groups import check_group
 from proxy.operations.operation import REMOTE_TIMEOUT, operation
 from proxy.operations.services import AdminServices
 from proxy.operations.values import Answer

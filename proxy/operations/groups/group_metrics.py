@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from proxy.observability.metrics.family import Family, Kind, Labels, Merge, Samples, Value
-from proxy.operations.group_survey import GroupState, GroupSurvey
+from proxy.operations.groups.group_survey import GroupState, GroupSurvey
 
 LAG = Family(
     "gantry_consumer_lag_messages",

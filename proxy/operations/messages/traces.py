@@ -6,8 +6,8 @@ import anyio
 import anyio.lowlevel
 from pydantic import Field
 
-from proxy.operations import message_lookup
-from proxy.operations.message_lookup import EVER
+from proxy.operations.messages import message_lookup
+from proxy.operations.messages.message_lookup import EVER
 from proxy.operations.operation import REMOTE_TIMEOUT, operation
 from proxy.operations.services import AdminServices
 from proxy.operations.values import Answer, Timestamp, at_milliseconds

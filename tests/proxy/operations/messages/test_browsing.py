@@ -4,9 +4,9 @@ from typing import Any, cast
 
 import pytest
 
-from proxy.operations import browsing
-from proxy.operations.browsing import MessageQuery
 from proxy.operations.failures import FailureKind, OperationFailed
+from proxy.operations.messages import browsing
+from proxy.operations.messages.browsing import MessageQuery
 from proxy.operations.services import AdminServices
 
 pytestmark = pytest.mark.anyio

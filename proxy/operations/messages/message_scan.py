@@ -6,9 +6,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from proxy.operations import stored_messages
 from proxy.operations.cooperative_yield import CooperativeYield
-from proxy.operations.message_lookup import EVER, Found
+from proxy.operations.messages import stored_messages
+from proxy.operations.messages.message_lookup import EVER, Found
 from proxy.operations.paging import Place
 from proxy.operations.replica import Replica
 

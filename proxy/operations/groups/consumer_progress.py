@@ -8,13 +8,14 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Discriminator, Field, Tag
 
-from proxy.operations import broker_requests, reset_preview
+from proxy.operations import broker_requests
 from proxy.operations.broker_settings import resets_by_itself
 from proxy.operations.client_tools import ClientQuestion, ClientRefused, running_info
 from proxy.operations.failures import not_found
-from proxy.operations.groups import members_of
-from proxy.operations.known_groups import check_group
-from proxy.operations.offset_table import QueueKey, QueueOffsets, offset_table, progress
+from proxy.operations.groups import reset_preview
+from proxy.operations.groups.groups import members_of
+from proxy.operations.groups.known_groups import check_group
+from proxy.operations.groups.offset_table import QueueKey, QueueOffsets, offset_table, progress
 from proxy.operations.operation import BULK_TIMEOUT, REMOTE_TIMEOUT, operation
 from proxy.operations.services import AdminServices
 from proxy.operations.snapshots import merge_by_key

@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import Mapping
 
-from proxy.operations import broker_requests, stored_messages
+from proxy.operations import broker_requests
 from proxy.operations.failures import conflict, not_found
-from proxy.operations.offset_table import QueueKey, progress
+from proxy.operations.groups.offset_table import QueueKey, progress
+from proxy.operations.messages import stored_messages
 from proxy.operations.services import AdminServices
 from remoting.codes import RequestCode
 from remoting.errors import RemotingError

@@ -13,9 +13,11 @@ from enum import StrEnum
 
 from proxy.core.client_registry import Role
 from proxy.core.handlers.groups import consumer_list
-from proxy.operations import broker_requests, known_groups, operator_channel, stored_messages
+from proxy.operations import broker_requests, operator_channel
 from proxy.operations.broker_requests import BrokerRefused
-from proxy.operations.offset_table import QueueKey, QueueOffsets, offset_table, progress
+from proxy.operations.groups import known_groups
+from proxy.operations.groups.offset_table import QueueKey, QueueOffsets, offset_table, progress
+from proxy.operations.messages import stored_messages
 from proxy.operations.replica import Replica
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import RemotingError, ServiceUnavailable

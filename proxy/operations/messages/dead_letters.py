@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 from pydantic import Field
 
-from proxy.operations import stored_messages
-from proxy.operations.known_groups import check_group
-from proxy.operations.message_lookup import unique_matches
+from proxy.operations.groups.known_groups import check_group
+from proxy.operations.messages import stored_messages
+from proxy.operations.messages.message_lookup import unique_matches
+from proxy.operations.messages.resending import Protocols, Target, member_protocols, origin, send_again, target_topic
 from proxy.operations.operation import BULK_TIMEOUT, operation
 from proxy.operations.replica import Replica
-from proxy.operations.resending import Protocols, Target, member_protocols, origin, send_again, target_topic
 from proxy.operations.services import AdminServices
 from proxy.operations.values import Answer, RequestBody, Text, Timestamp, at_milliseconds
 from remoting import properties

@@ -8,17 +8,17 @@ from typing import Literal
 from pydantic import Field
 
 from proxy.embedded.broker.filters import SqlFilter
-from proxy.operations import key_search, message_bodies, message_lookup
 from proxy.operations.failures import Failure, FailureKind, OperationFailed, not_found
-from proxy.operations.key_search import SearchExhausted
-from proxy.operations.known_groups import check_group
-from proxy.operations.message_bodies import Body, BodyFormat
-from proxy.operations.message_lookup import EVER, Found
-from proxy.operations.message_scan import Exhausted, PageRange, QueueName, place_of, scan
+from proxy.operations.groups.known_groups import check_group
+from proxy.operations.messages import key_search, message_bodies, message_lookup
+from proxy.operations.messages.key_search import SearchExhausted
+from proxy.operations.messages.message_bodies import Body, BodyFormat
+from proxy.operations.messages.message_lookup import EVER, Found
+from proxy.operations.messages.message_scan import Exhausted, PageRange, QueueName, place_of, scan
+from proxy.operations.messages.resending import Protocols, Target, origin, send_again, target_topic
 from proxy.operations.operation import BULK_TIMEOUT, REMOTE_TIMEOUT, operation
 from proxy.operations.paging import BadCursor, PageRequest, Place, cursor_of
 from proxy.operations.replica import Replica
-from proxy.operations.resending import Protocols, Target, origin, send_again, target_topic
 from proxy.operations.services import AdminServices
 from proxy.operations.values import Answer, Name, RequestBody, Timestamp, at_milliseconds
 from remoting import properties

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from proxy.operations import broker_requests
 from proxy.operations.broker_requests import SHORT_TIMEOUT
-from proxy.operations.message_lookup import MAX_FOUND, NOTHING, Found
-from proxy.operations.message_scan import place_of
+from proxy.operations.messages.message_lookup import MAX_FOUND, NOTHING, Found
+from proxy.operations.messages.message_scan import place_of
 from proxy.operations.paging import Place
 from proxy.operations.services import AdminServices
 from remoting import messages, properties

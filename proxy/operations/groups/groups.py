@@ -11,8 +11,8 @@ from proxy.core.client_registry import Member, Role
 from proxy.core.handlers.groups import consumer_connections
 from proxy.operations import connected_clients, operator_channel, paging
 from proxy.operations.failures import Failure, FailureKind, OperationFailed, not_found
-from proxy.operations.group_survey import GroupState, GroupStatus
-from proxy.operations.known_groups import check_group
+from proxy.operations.groups.group_survey import GroupState, GroupStatus
+from proxy.operations.groups.known_groups import check_group
 from proxy.operations.operation import BULK_TIMEOUT, REMOTE_TIMEOUT, operation
 from proxy.operations.paging import PageRequest, Place
 from proxy.operations.replica import Replica

@@ -1,0 +1,1 @@
+"""Operations on consumer groups: members, progress, surveys, resets of offsets."""

@@ -1,0 +1,1 @@
+"""Operations on stored messages: browsing, bodies, journeys, traces, dead letters, sending again."""
