@@ -117,7 +117,7 @@ async def test_a_transaction_check_goes_to_a_member_that_may_receive_it(tmp_path
     gone.closed = True
     members = {"p": [stranger, gone, producer], "other": [producer]}
     asked: list[Channel] = []
-    guard = StoredMessages(made, Replies(), producers=lambda group: members[group])
+    guard = StoredMessages(made, ReplyRecipients(), producers=lambda group: members[group])
     push = guard.check_push(lambda channel, _: asked.append(channel))
     push(stranger, check)
     assert asked == [producer]
