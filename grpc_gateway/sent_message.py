@@ -4,6 +4,7 @@ from typing import Final
 
 from grpc_gateway import validation
 from grpc_gateway.permissions import send_permission
+from grpc_gateway.sent_elements import check_elements
 from grpc_gateway.wire_decoding import (
     LENGTH_DELIMITED,
     LONG,
@@ -138,6 +139,7 @@ def sent_message(message: Message) -> SentMessage:
 
 def read_send_request(data: bytes) -> SendRequest | SendMessageRequest:
     """Return the request with these bytes, read without protobuf if that is possible. Raises DecodeError."""
+    check_elements(data)
     message = read_single_message(data)
     return SendMessageRequest.FromString(data) if message is None else SendRequest(data, message)
 

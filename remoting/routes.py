@@ -16,6 +16,17 @@ from remoting.messages import Permission
 MASTER_ID = 0
 # Plain integers, because IntFlag arithmetic is slow.
 _READ, _WRITE = int(Permission.READ), int(Permission.WRITE)
+# Queues of a topic on one broker. Requests of gRPC clients list each of them.
+_MAX_QUEUES = 65_536
+_MAX_QUEUE_DIGITS = 5
+
+
+def _queue_count(value: Any) -> int:
+    """Return the number of queues in a route, at most _MAX_QUEUES. Raises BodyError."""
+    text = str(value)
+    if not (text.isascii() and text.isdecimal()):
+        raise BodyError(f"a route has {text[:20]!r} queues")
+    return min(int(text), _MAX_QUEUES) if len(text) <= _MAX_QUEUE_DIGITS else _MAX_QUEUES
 
 
 @dataclass(frozen=True)
@@ -35,8 +46,8 @@ class TopicRoute:
                 str(q["brokerName"]),
                 MASTER_ID in addresses[q["brokerName"]],
                 int(q["perm"]),
-                int(q["readQueueNums"]),
-                int(q["writeQueueNums"]),
+                _queue_count(q["readQueueNums"]),
+                _queue_count(q["writeQueueNums"]),
             )
             for q in self.data["queueDatas"]
             if addresses.get(q["brokerName"])
@@ -57,7 +68,7 @@ class TopicRoute:
         counts = {queues.broker: queues.writable for queues in self.queues}
         if order := self.data.get("orderTopicConf"):
             pairs = (item.partition(":") for item in str(order).split(";") if item)
-            counts = {name: int(count) for name, _, count in pairs if name in masters and count.isdecimal()}
+            counts = {name: _queue_count(count) for name, _, count in pairs if name in masters and count.isdecimal()}
         return tuple((broker, number) for broker in sorted(counts) for number in range(counts[broker]))
 
 

@@ -33,7 +33,7 @@ async def decompress_and_run(call: ServerCall, flag: int, message: bytes) -> Non
         message = await reader.decompress(flag, message)
         if call.done():
             return
-        reader.account(len(message))
+        reader.account_parsed(len(message))
     except (RpcError, asyncio.CancelledError) as error:
         call.fail(error)
         return

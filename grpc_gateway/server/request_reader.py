@@ -22,6 +22,11 @@ _UNIMPLEMENTED: Final = grpc.StatusCode.UNIMPLEMENTED
 LARGE_REQUEST: Final = 16 * 1024
 
 
+# Bytes of memory that a byte of a request of small elements takes once it is parsed. Only requests of methods with a
+# limit of their own are counted so: those of others consist of bodies.
+PARSED_WEIGHT: Final = 25
+
+
 def deserialize(method: Method, message: bytes) -> Any:
     """Return the request that `message` encodes. Raises RpcError if it cannot be decoded."""
     if method.deserialize is None:
@@ -47,9 +52,11 @@ class RequestReader:
         "_channel",
         "_closed",
         "_encoding",
+        "_largest",
         "_method",
         "_stream",
         "_waiter",
+        "_weight",
         "collecting",
     )
 
@@ -59,6 +66,9 @@ class RequestReader:
         self._stream = stream
         self._method = method
         self._encoding = encoding
+        # Bytes of a message, and bytes of memory for each while the handler has the parsed message.
+        self._largest = calls.options.max_requests.get(method.path, calls.options.max_receive_message)
+        self._weight = PARSED_WEIGHT if method.path in calls.options.max_requests else 1
         self._buffer: MessageBuffer | None = None
         self._waiter: asyncio.Future[None] | None = None
         # Bytes of this request in `OpenCalls.request_bytes`.
@@ -75,7 +85,7 @@ class RequestReader:
         inbox.clear()
         buffer = self._buffer
         if buffer is None:
-            self._buffer = buffer = MessageBuffer(self._calls.options.max_receive_message)
+            self._buffer = buffer = MessageBuffer(self._largest)
         buffer.feed(data)
         self.account(len(buffer))
         if self._waiter is not None or self.collecting:
@@ -148,8 +158,12 @@ class RequestReader:
             raise RpcError(_UNIMPLEMENTED, "a unary request must be exactly one message")
         self._buffer = None
         size = len(flagged_message[1])
-        self.account(size if size > LARGE_REQUEST else 0)
+        self.account(size * self._weight if size > LARGE_REQUEST else 0)
         return flagged_message
+
+    def account_parsed(self, size: int) -> None:
+        """Set this request's share while its handler runs, by its decompressed bytes. Raises RpcError as `account`."""
+        self.account(size * self._weight)
 
     async def decompress(self, flag: int, message: bytes) -> bytes:
         """Return a flagged message without its compression. Raises RpcError if it is malformed or too large."""
@@ -160,7 +174,7 @@ class RequestReader:
             await lock.acquire()
             try:
                 await asyncio.sleep(0)
-                return compression.decompress(self._encoding, message, self._calls.options.max_receive_message)
+                return compression.decompress(self._encoding, message, self._largest)
             finally:
                 lock.release()
         except compression.TooLarge:
@@ -169,7 +183,7 @@ class RequestReader:
             raise RpcError(_INTERNAL, str(error)) from None
 
     def _too_large(self) -> str:
-        return f"a message is larger than {self._calls.options.max_receive_message} bytes"
+        return f"a message is larger than {self._largest} bytes"
 
     # Streamed requests.
 

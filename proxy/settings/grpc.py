@@ -8,8 +8,19 @@ from grpc_gateway.gateway_options import GatewayOptions
 from grpc_gateway.http2.limits import Limits, Timeouts
 from grpc_gateway.server import ServerOptions
 from protocol_negotiation.peer import HostPort
+from protos.apache.rocketmq.v2.service_pb2 import DESCRIPTOR
 from proxy.settings.field_types import RemoteAddress, SettingsTable, TopicName
 from remoting.names import TRACE_TOPIC
+
+# Bytes of a request by path; a SendMessage may have `grpc.max_message`. In Telemetry, clients send thread stacks.
+_MAX_SMALL_REQUEST, _MAX_LARGE_REQUEST = 64 * 2**10, 2**20
+_LARGE = {"Telemetry", "SyncLiteSubscription"}
+_SERVICE = DESCRIPTOR.services_by_name["MessagingService"]
+_MAX_REQUESTS = {
+    f"/{_SERVICE.full_name}/{method.name}": _MAX_LARGE_REQUEST if method.name in _LARGE else _MAX_SMALL_REQUEST
+    for method in _SERVICE.methods
+    if method.name != "SendMessage"
+}
 
 
 class GrpcSettings(SettingsTable):
@@ -119,6 +130,7 @@ class GrpcSettings(SettingsTable):
         return ServerOptions(
             max_receive_message=self.max_message,
             max_send_message=self.max_message,
+            max_requests=_MAX_REQUESTS,
             max_request_bytes=max(ServerOptions().max_request_bytes, 4 * self.max_message),
             max_unfinished_bytes=2 * self.max_message,
             limits=Limits(
