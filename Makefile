@@ -29,7 +29,7 @@ $(VENV)/.installed: pyproject.toml requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	touch $@
 
-# What runs, without what only developers need; a venv with everything will do as well.
+# The dependencies of a replica, without those of developers; a venv with everything will do as well.
 $(VENV)/.runs: pyproject.toml deploy/requirements.lock deploy/build.lock
 	test -f $(VENV)/.installed || ( \
 	    $(PYTHON) -m venv $(VENV) && \
@@ -123,7 +123,7 @@ bench: compile
 bench-publish: compile
 	$(BIN)/python -m tests.benchmark.publish
 
-# What must survive brokers, name servers, clients and replicas that are killed.
+# Guarantees that hold while brokers, name servers, clients and replicas are killed.
 faults: install
 	$(BIN)/python -m pytest tests/faults
 
@@ -136,7 +136,7 @@ soak: install
 contract: install
 	$(BIN)/python -m pytest -m contract tests/cluster
 
-# The embedded broker killed under load, fifty times; then all that it has answered must hold.
+# The embedded broker killed under load, fifty times; then all that it has confirmed must hold.
 crash: install
 	$(BIN)/python -m tests.proxy.embedded.kill
 
@@ -167,7 +167,7 @@ audit: install
 
 lock: install
 	$(BIN)/uv pip compile --quiet --generate-hashes --extra dev --extra tracing --extra tokens --extra analytics --no-emit-index-url --no-emit-find-links --universal --python-version 3.11 --no-header pyproject.toml -o requirements.lock
-	# What the image is built with: what runs, at the same versions, and what builds.
+	# The packages of the image, at the same versions: those of a replica, and those that build it.
 	$(BIN)/uv pip compile --quiet --generate-hashes --extra tracing --extra tokens --no-emit-index-url --no-emit-find-links --universal --python-version 3.11 --no-header -c requirements.lock pyproject.toml -o deploy/requirements.lock
 	$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --universal --python-version 3.11 --no-header -c requirements.lock deploy/build.in -o deploy/build.lock
 
@@ -192,7 +192,7 @@ bench-analytics: install
 analytics-demo: install
 	$(BIN)/gantry analytics demo build/analytics-demo
 
-# What spark-submit takes: dist/gantry-analytics.py and, as --py-files, dist/gantry-analytics.zip.
+# The files for spark-submit: dist/gantry-analytics.py and, as --py-files, dist/gantry-analytics.zip.
 analytics-package: install
 	$(BIN)/python -m analytics.jobs.package dist
 

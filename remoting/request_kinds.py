@@ -20,7 +20,7 @@ class RequestKind(StrEnum):
 
 
 class Created(StrEnum):
-    """What a broker creates for a request that names one without a configuration, if it is configured so."""
+    """The object that a broker creates for a request that names one without a configuration, if it is configured so."""
 
     TOPIC = "topic"
     GROUP = "group"

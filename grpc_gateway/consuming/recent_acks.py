@@ -1,8 +1,8 @@
 """Memory of recent acknowledgements: brokers accept settlements of a message that has been acknowledged."""
 
-# Acknowledgements of a generation; one and the current part of another are kept, of 100 bytes each at most.
 from typing import Final
 
+# Acknowledgements of a generation; one and the current part of another are kept, of 100 bytes each at most.
 _GENERATION: Final = 50_000
 
 

@@ -1,8 +1,7 @@
 """Options of the gRPC server."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field
 
 from grpc_gateway.http2.limits import DEFAULT_LIMITS, DEFAULT_TIMEOUTS, Limits, Timeouts
 
@@ -30,7 +29,7 @@ class ServerOptions:
 
     max_receive_message: int = 16 * _MIB
     max_send_message: int = 64 * _MIB
-    max_requests: Mapping[str, int] = MappingProxyType({})
+    max_requests: Mapping[str, int] = field(default_factory=dict)
     max_request_bytes: int = 128 * _MIB
     max_unfinished_bytes: int = 32 * _MIB
     request_timeout: float = 30.0

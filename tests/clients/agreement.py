@@ -9,9 +9,9 @@ replica had written at its end, summed by the analytics' own transform. Compared
 - connections opened and closed, by protocol, listener and cause.
 
 Records name topics as clients did. Metrics fold some topics, and `_Fold` does the same here: a topic that does not
-exist, or cannot, has no name; and beyond the maximum number of rows (`metrics/requests.py`), requests of further topics
-belong to the topic `__other__`. The replica must neither drop series (`metrics.top`, `metrics.idle`) nor sample records
-(`traffic.sample`).
+exist, or cannot, has no name; and beyond the maximum number of rows (`metrics/request_counts.py`), requests of further
+topics belong to the topic `__other__`. The replica must neither drop series (`metrics.top`, `metrics.idle`) nor sample
+records (`traffic.sample`).
 """
 
 from collections import Counter

@@ -59,6 +59,13 @@ async def _prepare(cluster: Cluster, client: Client, topic: str, group: str) -> 
     return (await client.pull(topic, group))[0]
 
 
+async def _works(client: Client, topic: str, message: StoredMessage, group: str) -> bool:
+    """Return whether the topic's broker accepts a new message and one that is sent back."""
+    sent = await client.ask(RequestCode.SEND_MESSAGE_V2, v2(client.named(send_fields(topic))), b"x")
+    back = await client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, _back(client, message, group))
+    return sent.code == back.code == ResponseCode.SUCCESS
+
+
 async def _grpc_send(address: str, topic: str) -> str:
     """Return the code of a SendMessage."""
     system = d.SystemProperties(message_id=unique("01"))
@@ -107,12 +114,7 @@ async def test_slave_serves_reads_without_lost_messages(slave: Cluster, tmp_path
                 begin = time.monotonic()
                 await anyio.to_thread.run_sync(slave.restart, "broker")
 
-            async def works() -> bool:
-                sent = await client.ask(RequestCode.SEND_MESSAGE_V2, v2(client.named(send_fields(topic))), b"x")
-                back = await client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, _back(client, message, group))
-                return sent.code == back.code == ResponseCode.SUCCESS
-
-            seconds = await wait_until(works, "everything working again")
+            seconds = await wait_until(lambda: _works(client, topic, message, group), "everything working again")
             figure(f"all works {seconds:.2f} s after the master is ready ({time.monotonic() - begin:.1f} s in all)")
         assert set(watched.codes) <= {RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO}
         assert watched.codes
@@ -153,12 +155,7 @@ async def test_acting_master_serves_its_requests(acting: Cluster, tmp_path: Path
             finally:
                 await anyio.to_thread.run_sync(acting.restart, "broker")
 
-            async def works() -> bool:
-                sent = await client.ask(RequestCode.SEND_MESSAGE_V2, v2(client.named(send_fields(topic))), b"x")
-                back = await client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, _back(client, message, group))
-                return sent.code == back.code == ResponseCode.SUCCESS
-
-            await wait_until(works, "everything working again")
+            await wait_until(lambda: _works(client, topic, message, group), "everything working again")
         assert set(watched.codes) <= {RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO}
 
 

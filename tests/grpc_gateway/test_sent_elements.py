@@ -34,7 +34,9 @@ MESSAGES = field(1, b"") * 8_000_000
 USER_PROPERTIES = field(1, field(2, b"") * 8_000_000)
 
 
-@pytest.mark.parametrize("attack", [KEYS, MESSAGES, USER_PROPERTIES, KEYS + KEYS], ids=["keys", "messages", "user", "2"])
+@pytest.mark.parametrize(
+    "attack", [KEYS, MESSAGES, USER_PROPERTIES, KEYS + KEYS], ids=["keys", "messages", "user", "2"]
+)
 def test_many_small_elements_are_refused_at_once(attack: bytes) -> None:
     started = time.process_time()
     with pytest.raises(DecodeError, match=f"more than {MAX_ELEMENTS} elements"):

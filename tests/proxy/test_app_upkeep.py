@@ -24,18 +24,13 @@ from remoting.requests import REQUESTS
 from tests.proxy.backends.cluster.servers import Cluster
 from tests.proxy.messages import complete, heartbeat, java, request
 from tests.proxy.replica import Client, ask_route, certify, serving, soon, stops
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
 _PULL = RequestCode.PULL_MESSAGE
 # Seconds; far longer than `serving` waits for the shutdown of a replica.
 _LONG = 120
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():
-            await anyio.sleep(0.005)
 
 
 def poll(version: int = GO_AWAY_VERSION) -> RemotingCommand:

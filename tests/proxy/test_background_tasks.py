@@ -14,7 +14,7 @@ from remoting import tasks
 from tests.ports import free_port
 from tests.proxy.backends.cluster.servers import Cluster
 from tests.proxy.replica import Client, ask_route, certify, running
-from tests.proxy.test_app_upkeep import until
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 

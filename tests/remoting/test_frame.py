@@ -31,7 +31,7 @@ def test_a_frame_in_one_chunk(frame: Frame, raw: bytes) -> None:
     decoder = FrameDecoder()
     assert encode(frame) == raw
     assert decoder.feed(raw) == [frame]
-    assert len(decoder._buffer) == 0
+    assert decoder.buffered == 0
 
 
 @pytest.mark.parametrize(("frame", "raw"), SMALL)
@@ -39,9 +39,9 @@ def test_a_frame_byte_by_byte(frame: Frame, raw: bytes) -> None:
     decoder = FrameDecoder()
     for count, byte in enumerate(raw[:-1], 1):
         assert decoder.feed(bytes([byte])) == []
-        assert len(decoder._buffer) == count
+        assert decoder.buffered == count
     assert decoder.feed(raw[-1:]) == [frame]
-    assert len(decoder._buffer) == 0
+    assert decoder.buffered == 0
 
 
 @pytest.mark.parametrize(("frame", "raw"), SMALL)
@@ -49,7 +49,7 @@ def test_a_frame_with_trailing_data(frame: Frame, raw: bytes) -> None:
     for extra in range(len(raw)):
         decoder = FrameDecoder()
         assert decoder.feed(raw + raw[:extra]) == [frame]
-        assert len(decoder._buffer) == extra
+        assert decoder.buffered == extra
         assert decoder.feed(raw[extra:]) == [frame]
 
 
@@ -84,7 +84,7 @@ def test_no_bytes_give_no_frames() -> None:
     assert decoder.feed(b"") == []
     assert decoder.feed(b"\x00") == []
     assert decoder.feed(b"") == []
-    assert len(decoder._buffer) == 1
+    assert decoder.buffered == 1
 
 
 @given(st.lists(FRAMES, max_size=6), st.data())
@@ -96,7 +96,7 @@ def test_any_frames_in_any_chunks(frames: list[Frame], data: st.DataObject) -> N
     for start, stop in zip([0, *cuts], [*cuts, len(raw)], strict=True):
         decoded += decoder.feed(raw[start:stop])
     assert decoded == frames
-    assert len(decoder._buffer) == 0
+    assert decoder.buffered == 0
 
 
 @pytest.mark.parametrize("limit", [100, MAX_FRAME])

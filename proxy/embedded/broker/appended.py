@@ -1,4 +1,4 @@
-"""What was appended to a queue since its waiting polls were looked at."""
+"""The messages that were appended to a queue since its waiting polls were looked at."""
 
 from collections.abc import Mapping
 

@@ -51,15 +51,15 @@ class PollWaking:
         self.pulls: LongPolls[QueueKey] = LongPolls()
         self.pops: LongPolls[PopKey] = LongPolls(self.poppers.add, self.poppers.remove)
         self.notifications: LongPolls[PopKey] = LongPolls(self.poppers.add, self.poppers.remove)
-        # What happened since the last part, and keys for the next tick.
+        # Messages and changes since the last part, and keys for the next tick.
         self._appended: dict[QueueKey, Appended] = {}
         self._changed: dict[PopKey, None] = {}
         self._next_changed: dict[PopKey, None] = {}
-        # The rest of the work that a part did not end. What happens to its key meanwhile waits for its end.
+        # The rest of the work that a part did not end. Events of its key meanwhile wait for its end.
         self._begun: dict[QueueKey | PopKey, _Work] = {}
         self._continues = False
 
-    # What happened.
+    # Events that wake polls.
 
     def append(self, message: StoredMessage) -> None:
         """Wake the polls of a message that is in its queue."""

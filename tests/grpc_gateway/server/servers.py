@@ -1,7 +1,7 @@
 """Servers on a listening socket, and clients of them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -90,10 +90,3 @@ async def run_ready_callbacks() -> None:
     """Run the event loop for 50 turns."""
     for _ in range(50):
         await asyncio.sleep(0)
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    """Wait up to 30 s for a condition."""
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.01)

@@ -18,8 +18,8 @@ from tests.grpc_gateway.server.servers import (
     path,
     serving,
     status_of,
-    until,
 )
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 

@@ -19,9 +19,9 @@ from tests.grpc_gateway.server.servers import (
     UNARY,
     UNARY_STREAM,
     run_ready_callbacks,
-    until,
 )
 from tests.grpc_gateway.server.wire_client import WireClient, message
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 

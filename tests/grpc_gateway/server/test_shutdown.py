@@ -8,7 +8,8 @@ import pytest
 
 from grpc_gateway.http2 import CloseCause, Limits, Timeouts
 from grpc_gateway.server import GrpcConnection, ServerOptions
-from tests.grpc_gateway.server.servers import UNARY, path, serving, status_of, until
+from tests.grpc_gateway.server.servers import UNARY, path, serving, status_of
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,8 @@ import pytest
 from grpc_gateway.http2 import Timeouts, frames
 from grpc_gateway.server import GrpcConnection, Server, ServerOptions
 from tests.grpc_gateway.http2.http2_client import PREFACE, parse
-from tests.grpc_gateway.server.servers import listening, until
+from tests.grpc_gateway.server.servers import listening
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 

@@ -14,11 +14,12 @@ from proxy.app import App
 from proxy.frontends.revocation import Revocation
 from remoting.codes import RequestCode
 from tests.proxy.auth.test_authority import command
-from tests.proxy.auth.test_replica import NO_PERMISSION, GrpcClient, dialled, replica, rpcs, subscription, until
+from tests.proxy.auth.test_replica import NO_PERMISSION, GrpcClient, dialled, replica, rpcs, subscription
 from tests.proxy.auth.test_tokens import publish, token
 from tests.proxy.auth.users import ALICE, OWN_FILE, signed
 from tests.proxy.messages import heartbeat
 from tests.proxy.replica import Client, soon
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 

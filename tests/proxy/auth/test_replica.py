@@ -48,6 +48,7 @@ from tests.proxy.auth.users import (
 )
 from tests.proxy.messages import heartbeat, request
 from tests.proxy.replica import Client, certify, running, soon
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -316,12 +317,6 @@ async def test_a_member_leaves_when_a_group_is_revoked_that_its_last_heartbeat_d
         await until(lambda: not app.registry.consumer_ids("g"))
         assert app.registry.consumer_ids("other") == {"r1"}
         await staying.close()
-
-
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.02)
 
 
 async def test_remoting_over_tls(tmp_path: Path) -> None:

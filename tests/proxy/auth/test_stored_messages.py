@@ -22,11 +22,12 @@ from remoting.ids import OffsetMessageId, RecallHandle
 from remoting.requests import REQUESTS
 from remoting.signature import Credentials
 from tests.proxy.auth.test_authority import command
-from tests.proxy.auth.test_replica import replica, until
+from tests.proxy.auth.test_replica import replica
 from tests.proxy.auth.users import ALICE, BOB, IMPOSTOR, ROOT, STRANGER, authority, new_topic, signed
 from tests.proxy.fakes import FakeBackend, FakeChannel, stage
 from tests.proxy.messages import heartbeat, request
 from tests.proxy.replica import Client
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 

@@ -18,7 +18,7 @@ from tests.proxy.auth.sources.test_brokers import Brokers
 from tests.proxy.auth.test_authority import command
 from tests.proxy.auth.test_expiry import bearer, ended, opened, receive
 from tests.proxy.auth.test_grpc_guard import guard
-from tests.proxy.auth.test_replica import NO_PERMISSION, GrpcClient, dialled, replica, rpcs, until
+from tests.proxy.auth.test_replica import NO_PERMISSION, GrpcClient, dialled, replica, rpcs
 from tests.proxy.auth.test_security_tokens import FILE_WITH_TOKEN, TOKEN
 from tests.proxy.auth.test_tokens import publish
 from tests.proxy.auth.users import (
@@ -35,6 +35,7 @@ from tests.proxy.auth.users import (
 from tests.proxy.fakes import Clock, peer
 from tests.proxy.messages import heartbeat
 from tests.proxy.replica import Client, soon
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 

@@ -32,6 +32,7 @@ from tests.grpc_gateway.messages import consumer_settings, producer_settings, st
 from tests.proxy.backends.cluster.servers import Cluster, Server
 from tests.proxy.messages import complete, request
 from tests.proxy.replica import Client, certify, serving, soon, stops
+from tests.waiting import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("transport", ["inprocess", "grpcio"])]
 
@@ -82,12 +83,6 @@ async def talk(stub: Any, settings: Any, client_id: str = "c1") -> Any:
     told = await soon(call.read())
     assert told.status.code == Code.OK
     return call
-
-
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 PUSH = HeartbeatRequest(group=Resource(name="g"), client_type=ClientType.PUSH_CONSUMER)

@@ -16,6 +16,7 @@ from proxy.replication.sync_topic import SyncTopic
 from remoting.errors import RemotingError, ServiceUnavailable
 from tests.proxy.fakes import Clock, FakeBackend, FakeChannel, peer, settle
 from tests.proxy.replication.announcements import PART, PROXY, STAMP, STAMPED, SUBSCRIPTION, java
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -84,11 +85,6 @@ class Scene:
             with pytest.raises(asyncio.CancelledError):
                 await task
 
-    async def until(self, condition: Callable[[], object]) -> None:
-        async with asyncio.timeout(30):
-            while not condition():
-                await anyio.sleep(0.005)
-
 
 @pytest.fixture
 async def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
@@ -105,9 +101,9 @@ async def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
 async def test_local_changes_are_announced_in_one_batch(scene: Scene) -> None:
     async with scene.running():
         first, _ = scene.join("a"), scene.join("b")
-        await scene.until(lambda: scene.sent)
+        await until(lambda: scene.sent)
         scene.leave(first)
-        await scene.until(lambda: len(scene.sent) > 2)
+        await until(lambda: len(scene.sent) > 2)
     assert [len(batch) for batch in scene.topic.sent] == [2, 1]
     assert scene.sent == [(Kind.REGISTER, "g", "a"), (Kind.REGISTER, "g", "b"), (Kind.UNREGISTER, "g", "a")]
     joined, left = scene.topic.sent[0][0], scene.topic.sent[1][0]
@@ -217,7 +213,7 @@ async def test_failed_announcements_are_retried_before_the_next_repetition(
         await anyio.sleep(0.03)
         scene.leave(channel)
         scene.topic.failure = None
-        await scene.until(lambda: scene.sent)
+        await until(lambda: scene.sent)
     assert scene.sent == [(Kind.UNREGISTER, "g", "ours")]
 
 
@@ -244,7 +240,7 @@ async def test_members_are_announced_repeatedly(scene: Scene, monkeypatch: pytes
         await anyio.sleep(0.05)
         assert scene.topic.sent == []
         scene.topic.failure = None
-        await scene.until(lambda: len(scene.topic.sent) > 2)
+        await until(lambda: len(scene.topic.sent) > 2)
     everybody = {(Kind.REGISTER, "g", "a"), (Kind.REGISTER, "another", "a")}
     assert [{(news.kind, news.group, news.client_id) for news in batch} for batch in scene.topic.sent[:2]] == [
         everybody,
@@ -260,10 +256,10 @@ async def test_unencodable_member_is_left_out(scene: Scene, caplog: pytest.LogCa
     member = Member(channel, "odd", channel, str(channel.peer.address))
     async with scene.running():
         scene.announce(scene.registry.heartbeat(member, (), {"g": ConsumerData({"consumeType": deep})}, scene.clock()))
-        await scene.until(lambda: "odd cannot be announced" in caplog.text)
+        await until(lambda: "odd cannot be announced" in caplog.text)
         assert scene.topic.sent == []
         scene.join()
-        await scene.until(lambda: scene.sent)
+        await until(lambda: scene.sent)
     assert scene.sent == [(Kind.REGISTER, "g", "ours")]
 
 
@@ -276,7 +272,7 @@ def members(scene: Scene) -> set[str]:
 
 async def test_members_behind_official_proxies_are_registered(scene: Scene) -> None:
     async with scene.running():
-        await scene.until(lambda: scene.topic.readers)
+        await until(lambda: scene.topic.readers)
         (hear,) = scene.topic.readers
         hear(java())
         assert members(scene) == {"theirs"}

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import anyio
 import pytest
 
 from proxy.replication import sync_topic as topics
@@ -20,6 +19,7 @@ from remoting.requests import REQUESTS, RequestSpec
 from remoting.routes import TopicRoute, parse
 from tests.proxy.fakes import FakeBackend, Reply, Sent
 from tests.proxy.messages import route
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -117,12 +117,6 @@ async def reading(backend: Brokers, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-
-
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(30):
-        while not condition():
-            await anyio.sleep(0.005)
 
 
 # Writing.

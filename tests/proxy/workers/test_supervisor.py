@@ -4,7 +4,7 @@ import asyncio
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -19,6 +19,7 @@ from proxy.workers.control import Frames, controlled
 from proxy.workers.frames import Frame, Kind, encode
 from proxy.workers.supervisor import Supervisor
 from tests.ports import free_port
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -41,12 +42,6 @@ say(1)
 while end.recv(15):
     say(2, b"[]")
 """
-
-
-async def until(check: Callable[[], object]) -> None:
-    async with asyncio.timeout(30):
-        while not check():
-            await asyncio.sleep(0.02)
 
 
 @asynccontextmanager

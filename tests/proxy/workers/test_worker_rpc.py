@@ -1,7 +1,6 @@
 """Remote calls between workers, over a fake supervisor."""
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 
@@ -9,14 +8,9 @@ from proxy.workers import worker_rpc as module
 from proxy.workers.frames import Frame, Kind
 from proxy.workers.worker_rpc import SendPart, WorkerRpc, WorkerUnavailable
 from tests.proxy.workers.fakes import FakeSupervisor
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
-
-
-async def until(check: Callable[[], object]) -> None:
-    async with asyncio.timeout(30):
-        while not check():
-            await asyncio.sleep(0)
 
 
 async def echo(content: bytes, send: SendPart) -> None:

@@ -11,10 +11,10 @@ from remoting.requests import REQUESTS
 from tests.cluster.client import create_topic
 from tests.cluster.grpc.consumer import Consumer
 from tests.proxy.admin.http.replicas import Replica, replica
-from tests.proxy.admin.http.test_operations import until
 from tests.proxy.backends.cluster.servers import Cluster
 from tests.proxy.messages import complete
 from tests.proxy.replica import Client, ask_route, serving
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 _ADMIN = {"listen": "127.0.0.1:0"}

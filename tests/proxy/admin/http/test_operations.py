@@ -26,6 +26,7 @@ from tests.cluster.client import Client
 from tests.cluster.grpc.consumer import Consumer
 from tests.grpc_gateway.messages import producer_settings
 from tests.proxy.admin.http.replicas import GROUP, PUSH_GROUP, UNIQUE_ID, Stage, replica, stage, unique_id
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -34,12 +35,6 @@ pytestmark = pytest.mark.anyio
 async def own(anyio_backend: Any, tmp_path: Path) -> AsyncIterator[Stage]:
     async with stage(tmp_path) as own:
         yield own
-
-
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 async def test_disconnected_remoting_connection_is_listed_as_closed(own: Stage) -> None:

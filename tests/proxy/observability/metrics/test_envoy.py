@@ -1,7 +1,7 @@
 """Statistics of Envoy's filter that requests and responses move."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from tests.proxy.backends.cluster.servers import Cluster
 from tests.proxy.messages import complete
 from tests.proxy.observability.metrics.samples import observation, samples_of
 from tests.proxy.replica import Client, serving, soon
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -42,13 +43,6 @@ def values(app: App) -> dict[str, int]:
     return {
         stat["name"].removeprefix("rocketmq.test."): stat["value"] for stat in stats if "name" in stat and stat["value"]
     }
-
-
-async def until(check: Callable[[], object]) -> None:
-    """Wait up to 30 s for a condition."""
-    async with asyncio.timeout(30):
-        while not check():
-            await asyncio.sleep(0.01)
 
 
 @asynccontextmanager

@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -27,15 +27,9 @@ from tests.proxy.fakes import Clock, peer, settle
 from tests.proxy.messages import complete, heartbeat, route
 from tests.proxy.observability.metrics.samples import read, samples_of
 from tests.proxy.replica import Client, certify, serving, soon
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
-
-
-async def until(check: Callable[[], object]) -> None:
-    """Wait up to 30 s for a condition."""
-    async with asyncio.timeout(30):
-        while not check():
-            await asyncio.sleep(0.01)
 
 
 @asynccontextmanager

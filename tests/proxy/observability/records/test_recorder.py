@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from proxy.observability.records.recorder import Recorder
 from proxy.observability.records.store import Store
 from proxy.settings.traffic_records import TrafficSettings
 from tests.proxy.observability.records.samples import client, column, files, observation, read
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -28,13 +29,6 @@ async def run_recorder(directory: Path, **settings: Any) -> AsyncIterator[Record
         yield recorder
     finally:
         await recorder.close()
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Wait up to 30 s for a condition."""
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 def values(metrics: Metrics) -> dict[tuple[str, ...], float]:
