@@ -55,7 +55,9 @@ def _count(data: bytes, position: int, end: int, left: int, depth: int) -> int:
             if field == _NESTED[depth]:
                 left = _count(data, position, stop, left, depth + 1)
             position = stop
-        else:
-            # Other wire types are of unknown fields, if of any.
+        elif kind in _FIXED:
             position += _FIXED[kind]
+        else:
+            # A group, which no version of the request has, or no wire type.
+            raise IndexError
     return left

@@ -156,3 +156,23 @@ def test_merge_clusters_includes_brokers_of_any_name_server() -> None:
 def test_merge_clusters_takes_acting_master_from_any_name_server() -> None:
     plain, acting = Replicas("a", "c", {1: "s"}), Replicas("a", "c", {1: "s"}, acting_master=True)
     assert merge_clusters([{"a": plain}, {"a": acting}])["a"].acting_master
+
+
+@pytest.mark.parametrize(
+    ("count", "queues"),
+    [(8, 8), ("8", 8), (65_536, 65_536), (65_537, 65_536), (2**31 - 1, 65_536), ("9" * 5000, 65_536)],
+)
+def test_the_number_of_queues_is_bounded(count: object, queues: int) -> None:
+    """Requests of gRPC clients list each queue; a topic's number is that of whoever has created it."""
+    queue = {"brokerName": "broker-b", "readQueueNums": count, "writeQueueNums": count, "perm": 6}
+    route = parse("t", orjson.dumps({**ROUTE, "queueDatas": [queue], "orderTopicConf": None}))
+    assert (route.queues[0].read, len(route.writable)) == (queues, queues)
+    ordered = parse("t", orjson.dumps({**ROUTE, "orderTopicConf": f"broker-b:{count}"}))
+    assert len(ordered.writable) == queues
+
+
+@pytest.mark.parametrize("count", [-1, "x", None, 1.5, "\u0661"])
+def test_a_number_of_queues_that_is_none_is_a_body_error(count: object) -> None:
+    queue = {"brokerName": "broker-b", "readQueueNums": count, "writeQueueNums": 1, "perm": 6}
+    with pytest.raises(BodyError):
+        _ = parse("t", orjson.dumps({**ROUTE, "queueDatas": [queue]})).queues
