@@ -13,12 +13,14 @@ _PERIODS, _SENT = 96, 200.0
 _FIRST = 20_000 * 48
 
 
-def _found(counts: dict[int, Array]) -> list[Finding]:
-    """Return the findings about a topic with 200 messages a period. counts: those of single keys, by period."""
+def _found(counts: dict[int, Array], weight: float = 1.0) -> list[Finding]:
+    """Return the findings about a topic with 200 messages a period. counts: those of single keys, by period. weight:
+    messages that a record stands for.
+    """
     parts = [pd.DataFrame({"t": np.arange(_PERIODS) + _FIRST, "mkey": key, "n": each}) for key, each in counts.items()]
     seen = pd.concat(parts, ignore_index=True).assign(topic="t")
     sends = pd.DataFrame({"t": np.arange(_PERIODS * KEY_STEPS) + _FIRST * KEY_STEPS, "op": "send", "topic": "t"})
-    sends = sends.assign(grp=None, n=_SENT / KEY_STEPS, m=_SENT / KEY_STEPS, rows_=_SENT / KEY_STEPS)
+    sends = sends.assign(grp=None, n=_SENT / KEY_STEPS, m=_SENT / KEY_STEPS, rows_=_SENT / KEY_STEPS / weight)
     totals = sends[["t"]].assign(dimension="topic", value="t", n=_SENT / KEY_STEPS)
     blank = pd.DataFrame()
     return keys(Tables(totals, blank, sends, blank, blank, blank, seen[seen["n"] >= 4], blank))
@@ -41,3 +43,9 @@ def test_the_keys_of_an_import_are_not_hot() -> None:
     one_by_one = {place + 2: _key(0, 90, 4 * place, 4 * place + 4) for place in range(_PERIODS // 4)}
     assert _found(one_by_one) == []
     assert _found({1: _key(100, 100, 0, 1), **one_by_one}) == []
+
+
+def test_a_few_sampled_records_are_no_hot_key() -> None:
+    counts = {1: _key(20, 20, 0, 1), 7: _key(0, 120, 40, 41)}
+    assert _found(counts)
+    assert _found(counts, weight=20.0) == []

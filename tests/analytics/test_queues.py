@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analytics.incidents.detectors.queues import queues
+from analytics.incidents.detectors.queues import clients, queues
 from analytics.incidents.statistics import Array
 from analytics.incidents.tables import COARSE, STEP, Tables
 
@@ -43,3 +43,40 @@ def test_commits_without_receives_are_compared_with_those_of_other_queues(stops:
     rates = np.full((12, _PERIODS), 5.0)
     rates[1 if stops else slice(None), 300:336] *= 0.0 if stops else 0.03
     assert _kinds(rates[:0], rates[:0], random.poisson(rates).astype(float)) == kinds
+
+
+def _stopped(counts: dict[str, Array], weight: float = 1.0) -> list[str]:
+    """Return the clients that stop, of a group that takes 60 messages a period. weight: messages of a record."""
+    parts = [pd.DataFrame({"t": np.arange(_PERIODS), "client": name, "m": row}) for name, row in counts.items()]
+    members = pd.concat(parts, ignore_index=True).query("m > 0").assign(op="receive", topic="a", grp="g")
+    members = members.assign(n=members["m"], rows_=members["m"] / weight)
+    taken = sum(counts.values())
+    flows = [
+        pd.DataFrame({"t": np.arange(_PERIODS) * COARSE, "op": op, "m": row, "grp": group}).assign(topic="a")
+        for op, row, group in (("receive", taken, "g"), ("due", np.full(_PERIODS, 60.0), None))
+    ]
+    flow = pd.concat(flows, ignore_index=True)
+    flow = flow.assign(n=flow["m"], rows_=flow["m"] / weight)
+    blank = pd.DataFrame({"topic": []})
+    spans = pd.DataFrame({"t": np.arange(_PERIODS * COARSE)})
+    return [each.about["client"] for each in clients(Tables(spans, blank, flow, blank, members, blank, blank, blank))]
+
+
+def _client(begin: int, end: int, rate: float = 20.0) -> Array:
+    series = np.zeros(_PERIODS)
+    series[begin:end] = rate
+    return series
+
+
+def test_a_client_that_starts_again_with_another_id_has_not_stopped() -> None:
+    """The group has less to do after the restart, because the others take more than their part before it."""
+    stays = _client(0, _PERIODS) + _client(0, 300, 10.0)
+    assert _stopped({"a": stays, "b": _client(0, 300)}) == ["b"]
+    assert _stopped({"a": stays, "b": _client(0, 300), "c": _client(301, _PERIODS, 10.0)}) == []
+
+
+def test_a_group_that_took_less_than_due_before_a_client_left_misses_nothing() -> None:
+    """The group takes three quarters of the due messages on the last days, before the client leaves and after."""
+    stays, leaves = _client(0, 200, 30.0) + _client(200, _PERIODS, 20.0), _client(0, 200, 30.0) + _client(200, 400)
+    takes_over = _client(400, _PERIODS)
+    assert _stopped({"a": stays + takes_over, "b": leaves}) == []

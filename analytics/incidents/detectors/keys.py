@@ -27,13 +27,14 @@ def keys(tables: Tables) -> list[Finding]:
     for topic, part in tables.keys.groupby("topic"):
         own = sends[sends["topic"] == topic]
         total = np.bincount(own["t"] // KEY_STEPS - first, own["n"], periods)
+        sampled = min(float(own["rows_"].sum() / max(own["n"].sum(), 1e-9)), 1.0)
         usual_top = _usual(_leaders(part, first, periods), total)
         # A span with a large share has a period with one; topics with a new key for each message have very many keys.
         large = part.loc[part["n"] >= _SHARE * total[part["t"] - first], "mkey"].unique()
         for _, rows in part[part["mkey"].isin(large)].groupby("mkey"):
             counts = np.bincount(rows["t"] - first, rows["n"], periods)
-            if counts.sum() >= _LEAST:
-                found += _hot(tables, str(topic), int(rows["mkey"].iloc[0]), counts, total, usual_top, first)
+            if counts.sum() * sampled >= _LEAST:
+                found += _hot(tables, str(topic), int(rows["mkey"].iloc[0]), counts, total, usual_top, first, sampled)
     return found
 
 
@@ -60,14 +61,24 @@ def _usual(counts: Array, total: Array) -> float:
 
 
 def _hot(
-    tables: Tables, topic: str, key: int, counts: Array, total: Array, usual_top: float, first: int
+    tables: Tables,
+    topic: str,
+    key: int,
+    counts: Array,
+    total: Array,
+    usual_top: float,
+    first: int,
+    sampled: float,
 ) -> list[Finding]:
+    """Return the finding about a key. sampled: records that stand for a message; few records are evidence of few."""
     usual = _usual(counts, total)
-    start, end, _ = (int(each[0]) for each in best_intervals(gains(counts, total * usual, _FACTOR)[None, :]))
+    certain = gains(counts * sampled, total * usual * sampled, _FACTOR)
+    start, end, _ = (int(each[0]) for each in best_intervals(certain[None, :]))
     seen, messages = float(counts[start:end].sum()), float(total[start:end].sum())
     expected = usual * messages
-    score = likelihood(seen, expected)
-    enough = seen >= _LEAST and seen >= _SHARE * messages and seen >= _RATIO * expected and score >= _LIKELIHOOD
+    score = likelihood(seen * sampled, expected * sampled)
+    enough = seen * sampled >= _LEAST and score >= _LIKELIHOOD
+    enough = enough and seen >= _SHARE * messages and seen >= _RATIO * expected
     # An import has one key after the other, each of which is new.
     if not enough or seen < _BEYOND_TOP * usual_top * messages:
         return []

@@ -22,6 +22,8 @@ _MORE, _TIMES, _MORE_LEAST, _MORE_SHARE = 3.0, 3.0, 60.0, 0.3
 _COMMITS = 2.0
 # A stopped client matters if its group takes less than this share of the due messages, and how sure that must be.
 _MISSING, _MISSING_LIKELIHOOD = 0.92, 2.0
+# Seconds before a stop from which the usual share of the due messages is known.
+_BEFORE = 6 * 3600
 # A client that takes nothing at all needs less evidence of its own, because its group's missing messages are further.
 _NOTHING, _SURE, _TOGETHER = 0.05, 12.0, 18.0
 
@@ -69,13 +71,20 @@ def _missing(tables: Tables, stop: Finding) -> float:
     """Return how sure it is that the group took fewer than the due messages meanwhile; 0 if it did not."""
     flows = tables.flows[tables.flows["topic"] == stop.about["topic"]]
     during = (flows["t"] >= stop.start / STEP) & (flows["t"] < stop.end / STEP)
+    # Just before: other days have other members, and other rates.
+    before = (flows["t"] >= (stop.start - _BEFORE) / STEP) & (flows["t"] < stop.start / STEP)
     own = (flows["op"] == RECEIVE) & (flows["grp"] == stop.about["group"])
     due = flows["op"] == "due"
+    if not flows[due & before]["m"].sum():
+        before = ~during
     inside, outside = (
-        (float(flows[own & when]["m"].sum()), float(flows[due & when]["m"].sum())) for when in (during, ~during)
+        (float(flows[own & when]["m"].sum()), float(flows[due & when]["m"].sum())) for when in (during, before)
     )
     usual = outside[0] / max(outside[1], 1e-9)
-    return likelihood(inside[0], usual * inside[1]) if inside[0] < _MISSING * usual * inside[1] else 0.0
+    if inside[0] >= _MISSING * usual * inside[1]:
+        return 0.0
+    sampled = min(float(flows[own]["rows_"].sum() / max(flows[own]["n"].sum(), 1e-9)), 1.0)
+    return likelihood(inside[0] * sampled, usual * inside[1] * sampled)
 
 
 def _split(finding: Finding) -> Finding:
@@ -115,7 +124,7 @@ def _stops(
     total = counts.sum(axis=0)
     found = []
     for place, name in enumerate(names):
-        begins, ends = _life(counts[place] if column == "client" else total)
+        begins, ends = _life(counts, place) if column == "client" else (int(np.argmax(total > 0)), total.size)
         series = counts[place, begins:ends]
         others = given[name] if name in given else total - counts[place]
         others = others[begins:ends]
@@ -156,9 +165,20 @@ _HOUR, _FEW = 3600 // (COARSE * STEP), 8
 _TELLING = 4.0
 
 
-def _life(series: Array) -> tuple[int, int]:
-    """Return the periods in which the subject existed: a client from its first message on, a queue from its group's."""
-    return int(np.argmax(series > 0)), series.size
+def _life(counts: Array, place: int) -> tuple[int, int]:
+    """Return the periods in which a client existed: from its first message on, and to its last one if another client
+    of its group began then: a consumer that starts again has a new id.
+    """
+    busy = counts > 0
+    first, last = int(np.argmax(busy[place])), counts.shape[1] - 1 - int(np.argmax(busy[place, ::-1]))
+    begun = np.delete(busy.argmax(axis=1), place)
+    # At the first period of the records, all begin.
+    replaced = ((begun > 0) & (begun > first) & (np.abs(begun - last) <= _SUCCESSOR)).any()
+    return first, last + 1 if replaced else counts.shape[1]
+
+
+# Periods between a client's last message and the first one of its successor.
+_SUCCESSOR = 2
 
 
 def _usual_ratio(series: Array, others: Array) -> float:
