@@ -103,7 +103,7 @@ class SigningPolicy:
 def signing_policy(settings: Settings, authenticates: bool) -> SigningPolicy:
     """Return the policy of the settings. authenticates: whether Gantry authenticates the senders of requests.
 
-    In the mode `check` Gantry decides about all requests even if it authenticates nobody, because all have its own
+    In the mode `check` Gantry decides about all requests even while authentication is off, because all have its own
     signature. The embedded broker has no other judge.
     """
     credentials, signatures = settings.cluster.credentials, settings.cluster.client_signatures

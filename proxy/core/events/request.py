@@ -136,7 +136,7 @@ def _read_batch_ack(observation: Observation, context: Context, _: RemotingComma
         observation.messages += ack.bits.bit_count()
 
 
-# The codes whose replies or bodies tell the number of messages.
+# The codes whose replies or bodies have the number of messages.
 _READERS: Final[dict[int, Callable[[Observation, Context, RemotingCommand | None], None]]] = {
     RequestCode.SEND_BATCH_MESSAGE: _read_batch,
     **dict.fromkeys(PULLS, _read_pull),
