@@ -17,7 +17,7 @@ from grpc_gateway.response_status import OK, Refused, combined_status, status_fr
 from grpc_gateway.sent_message import SendRequest, SentMessage, sent_message
 from grpc_gateway.transaction_id import TransactionId
 from grpc_gateway.wire_encoding import LengthDelimited, Varint
-from protos.apache.rocketmq.v2.definition_pb2 import Code, Message
+from protos.apache.rocketmq.v2.definition_pb2 import Code, Encoding, Message
 from protos.apache.rocketmq.v2.service_pb2 import SendMessageRequest, SendMessageResponse, SendResultEntry
 from remoting import command as commands
 from remoting import send_message
@@ -25,6 +25,7 @@ from remoting.codes import STORED, RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError, ClientGone, ConnectionLost, RemotingError, RequestTimeout, ServiceUnavailable
 from remoting.ids import OffsetMessageId
+from remoting.loop_turns import LoopTurns
 from remoting.names import DLQ_PREFIX, RETRY_PREFIX
 from remoting.properties import MessageType
 from remoting.routes import TopicRoute
@@ -59,6 +60,7 @@ class SendService:
         self._options = options
         self._round_robin = queue_selection.RoundRobin()
         self._unresponsive = UnresponsiveBrokers()
+        self._turns = LoopTurns()
 
     def send(
         self, rpc: Rpc, request: SendRequest | SendMessageRequest
@@ -112,9 +114,11 @@ class SendService:
         prepared: list[tuple[SentMessage, RemotingCommand, MessageType]] = []
         for each in messages:
             message = sent_message(each)
+            if message.body_encoding == Encoding.GZIP:
+                # It is decompressed and compressed again: one of all requests in each turn of the loop.
+                await self._turns.next()
             command, kind = self._command(message, topic, accepted_type)
             prepared.append((message, command, kind))
-            # Yield to the event loop, since compression of a body takes time.
             await asyncio.sleep(0)
         entries = await self._store_all(rpc, route, prepared)
         # A message that is stored and not replicated in time has an id, too.

@@ -1,15 +1,20 @@
 import asyncio
+import gzip
 import time
+from collections import Counter
 
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from grpc_gateway.gateway_options import GatewayOptions
+from grpc_gateway.message_encoding import encode_body
+from grpc_gateway.producing import send_service
 from grpc_gateway.producing.send_service import SendService
 from grpc_gateway.response_status import Refused
+from grpc_gateway.sent_message import SentMessage
 from grpc_gateway.transaction_id import TransactionId
 from grpc_gateway.unary import parsed
-from protos.apache.rocketmq.v2.definition_pb2 import Code, Message, MessageType, Resource, SystemProperties
+from protos.apache.rocketmq.v2.definition_pb2 import Code, Encoding, Message, MessageType, Resource, SystemProperties
 from protos.apache.rocketmq.v2.service_pb2 import SendMessageRequest, SendMessageResponse
 from remoting import command as commands
 from remoting import properties
@@ -249,6 +254,35 @@ async def test_topic_type_is_enforced(accepted: properties.MessageType, kind: pr
         await send(core, typed_message)
     assert refused.value.code == Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE
     assert (await send(core, typed_message, options=GatewayOptions(validate_message_type=False))).status.code == Code.OK
+
+
+async def test_compressed_bodies_of_all_requests_are_converted_one_in_each_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise the turns of the event loop grow with the number of requests, and other clients wait for them."""
+    turn, converted = 0, Counter[int]()
+
+    async def count_turns() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    def encode(message: SentMessage, options: GatewayOptions) -> tuple[bytes, int]:
+        converted[turn] += 1
+        return encode_body(message, options)
+
+    monkeypatch.setattr(send_service, "encode_body", encode)
+    bodies = [message(number) for number in range(4)]
+    for each in bodies:
+        each.body = gzip.compress(b"hello")
+        each.system_properties.body_encoding = Encoding.GZIP
+    service = SendService(core_with(a=commands.success(STORED)), GatewayOptions())
+    counting = asyncio.create_task(count_turns())
+    await asyncio.gather(*(service.send(make_rpc(), SendMessageRequest(messages=bodies)) for _ in range(8)))
+    counting.cancel()
+    assert converted.total() == 32
+    assert max(converted.values()) == 1
 
 
 async def test_number_of_messages_per_request_is_limited() -> None:
