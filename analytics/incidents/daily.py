@@ -46,14 +46,17 @@ class Course:
         is known for most of the span. best: the likelier of the shares that the clock of one day allows.
         """
         # For each day: where clocks change between the other days, no shift is that of most of them.
-        clocks = [[self._mean(clock, start, end) for clock in day] for day in self._others(start, end).swapaxes(0, 1)]
+        clocks = [
+            [self._mean(usual, start, end, place) for usual, place in zip(shares, places, strict=True)]
+            for shares, places in zip(*self._others(start, end), strict=True)
+        ]
         known = [[share for share in shares if np.isfinite(share)] for shares in clocks]
         own = [best(shares) for shares in known if shares]
         return float(np.median(own)) if own else np.nan
 
-    def _others(self, start: int, end: int) -> Array:
-        """Return the shares of a span's periods on other days: by clock, an hour before, at and after the time; by day;
-        by period. NaN where there are too few requests.
+    def _others(self, start: int, end: int) -> tuple[Array, Array]:
+        """Return the shares of a span's periods on other days, NaN where there are too few requests, and their places:
+        by day; by clock, an hour before, at and after the time; by period.
         """
         width = max(_SMOOTH // self.step, 1)
         seen = smoothed(self.whole, width) * width
@@ -62,15 +65,25 @@ class Course:
         shares[start:end] = np.nan
         day, hour = _DAY // self.step, _HOUR // self.step
         days = [shift * day for shift in range(-(shares.size // day) - 1, shares.size // day + 2) if shift]
-        places = np.arange(start, end)
-        return np.stack([[_at(shares, places + clock + shift) for shift in days] for clock in (-hour, 0, hour)])
+        places = np.array([[np.arange(start, end) + clock + shift for clock in (-hour, 0, hour)] for shift in days])
+        return _at(shares, places), places
 
-    def _mean(self, usual: Array, start: int, end: int) -> float:
-        """Return the mean of usual shares over the requests of a span; NaN if most are unknown."""
+    def _mean(self, usual: Array, start: int, end: int, places: Array) -> float:
+        """Return the mean of usual shares over the requests of a span; if most are unknown, the share of all its
+        requests at places of another day, as a quiet night has enough only together; NaN if these are too few too.
+        """
         weights = self.whole[start:end] * np.isfinite(usual)
         if not weights.any() or weights.sum() < _KNOWN * self.whole[start:end].sum():
-            return np.nan
+            return self._of_all(places[(places < start) | (places >= end)], end - start)
         return float((np.nan_to_num(usual) * weights).sum() / weights.sum())
+
+    def _of_all(self, places: Array, periods: int) -> float:
+        """Return the share of all requests at places; NaN if most are outside the records, or requests are too few."""
+        inside = places[(places >= 0) & (places < self.part.size)]
+        whole = self.whole[inside].sum()
+        if inside.size < _KNOWN * periods or whole < self.least:
+            return np.nan
+        return float(self.part[inside].sum() / whole)
 
     def _of_hours(self, quantile: float) -> float:
         """Return a quantile of the hours' shares; NaN if no hour has enough requests."""

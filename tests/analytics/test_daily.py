@@ -85,3 +85,10 @@ def test_a_group_of_few_messages_that_lags_does_not_rest() -> None:
     when = span(2, 9, 12)
     taken[slice(*when)] = random.poisson(0.75, 3 * HOUR)
     assert not Course(taken, whole, STEP, 14.0).rests(*when)
+
+
+def test_a_quiet_night_has_a_share_as_a_whole() -> None:
+    """A group that works by day takes nothing at night, in which each half hour has too few messages for a share."""
+    by_day = np.isin(np.arange(3 * 24) % 24, range(8, 20))
+    whole = np.repeat(np.where(by_day, 40.0, 0.3), HOUR)
+    assert Course(whole * np.repeat(by_day, HOUR), whole, STEP, 14.0).rests(*span(1, 20, 32))

@@ -141,3 +141,9 @@ def test_messages_that_are_stored_and_not_replicated_are_due(tmp_path: Path) -> 
 @pytest.mark.parametrize(("size", "text"), [(900, "900 B"), (1536, "1.5 KiB"), (270_000, "264 KiB"), (3e6, "2.9 MiB")])
 def test_sizes_have_units(size: float, text: str) -> None:
     assert words(size) == text
+
+
+def test_one_message_that_no_consumer_can_take_is_a_poison_message(tmp_path: Path) -> None:
+    again = [_received(_TROUBLE[0] * 60 + 200 * place, 2, attempt=place + 2) for place in range(11)]
+    (incident,) = _found([*_traffic(np.random.default_rng(7)), *again], tmp_path)
+    assert incident.kind == "poison_message"
