@@ -12,9 +12,10 @@ from protos.apache.rocketmq.v2.service_pb2 import DESCRIPTOR
 from proxy.settings.field_types import RemoteAddress, SettingsTable, TopicName
 from remoting.names import TRACE_TOPIC
 
-# Bytes of a request by path; a SendMessage may have `grpc.max_message`. In Telemetry, clients send thread stacks.
+# Bytes of a request by path; a SendMessage may have `grpc.max_message`. In Telemetry, clients send thread stacks. An
+# AckMessage may have many receipt handles.
 _MAX_SMALL_REQUEST, _MAX_LARGE_REQUEST = 64 * 2**10, 2**20
-_LARGE = {"Telemetry", "SyncLiteSubscription"}
+_LARGE = {"Telemetry", "SyncLiteSubscription", "AckMessage"}
 _SERVICE = DESCRIPTOR.services_by_name["MessagingService"]
 _MAX_REQUESTS = {
     f"/{_SERVICE.full_name}/{method.name}": _MAX_LARGE_REQUEST if method.name in _LARGE else _MAX_SMALL_REQUEST
