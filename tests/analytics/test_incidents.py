@@ -349,7 +349,7 @@ def test_consumer_that_took_a_little_is_found_when_it_hangs(taken_over: bool, fo
     hangs = (members["client"] == "c1") & members["t"].isin(silent)
     members = members[~hangs].assign(m=1.0, n=1.0, rows_=1)
     steps = np.arange(0, 864, 2)
-    due = pd.DataFrame({"t": steps, "op": "due", "topic": "a", "grp": None, "m": 4.0})
+    due = pd.DataFrame({"t": steps, "op": "due", "topic": "a", "grp": None, "m": 4.0, "n": 4.0, "rows_": 4})
     less = np.isin(steps // 2, silent) & (not taken_over)
     taken = due.assign(op="receive", grp="g", m=np.where(less, 3.0, 4.0))
     blank = pd.DataFrame()
