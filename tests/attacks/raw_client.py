@@ -243,11 +243,11 @@ class Client:
     def upload(self, stream: int, octets: bytes, *, end: bool = True, seconds: float = 30.0) -> None:
         """Send DATA as the server's windows allow, until the response ends. Raises TimeoutError if they do not."""
         self.until(lambda client: client.settings)
-        rest, response = octets, self._response(stream)
-        while rest and not response.finished:
-            if not self.until(lambda client: client.window(stream) > 0 or response.finished, seconds):
+        rest = octets
+        while rest:
+            if not self.until(lambda client: client.window(stream) > 0 or client._response(stream).finished, seconds):
                 raise TimeoutError(f"stream {stream}: no window, {len(rest)} bytes to send, {self.goaway}")
-            if response.finished:
+            if self._response(stream).finished:
                 return
             size = min(self.window(stream), 1 << 14)
             chunk, rest = rest[:size], rest[size:]
