@@ -286,3 +286,8 @@ def joined(frame: pd.DataFrame, names: tuple[str, ...]) -> "pd.Series[str]":
     for name in names[1:]:
         whole = (whole + SEPARATOR + frame[name]).astype(object)
     return whole
+
+
+def sampled_share(rows: pd.DataFrame) -> float:
+    """Return the records for each request that they stand for, at most 1: few records are evidence of few requests."""
+    return min(float(rows["rows_"].sum() / max(rows["n"].sum(), 1e-9)), 1.0)

@@ -119,6 +119,7 @@ class SendService:
                 await self._turns.next()
             command, kind = self._command(message, topic, accepted_type)
             prepared.append((message, command, kind))
+            # Yield to the event loop: a request has up to 1,024 messages.
             await asyncio.sleep(0)
         entries = await self._store_all(rpc, route, prepared)
         # A message that is stored and not replicated in time has an id, too.

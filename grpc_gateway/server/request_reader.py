@@ -158,7 +158,7 @@ class RequestReader:
             raise RpcError(_UNIMPLEMENTED, "a unary request must be exactly one message")
         self._buffer = None
         size = len(flagged_message[1])
-        self.account(size * self._weight if size > LARGE_REQUEST else 0)
+        self.account_parsed(size if size > LARGE_REQUEST else 0)
         return flagged_message
 
     def account_parsed(self, size: int) -> None:

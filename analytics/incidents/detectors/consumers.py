@@ -9,7 +9,7 @@ from analytics.incidents.daily import Course
 from analytics.incidents.finding import Finding
 from analytics.incidents.kinds import Kind
 from analytics.incidents.statistics import Array, Interval, dispersion, gains, intervals, likelihood, smoothed
-from analytics.incidents.tables import STEP, Tables
+from analytics.incidents.tables import STEP, Tables, sampled_share
 from analytics.transforms.operations import RECEIVE
 
 # Shares of the due messages below which a group is stopped, or (for an hour) lagging; factor of a rewinding one.
@@ -82,7 +82,7 @@ def _groups(tables: Tables) -> Iterator[_Group]:
         if usual > 0:
             expected = due[str(topic)] * usual
             expected[: _first(taken)] = 0.0
-            sampled = min(float(part["rows_"].sum() / max(part["n"].sum(), 1e-9)), 1.0)
+            sampled = sampled_share(part)
             # Where receives do not follow sends closely, only larger deviations count.
             sampled /= max(dispersion(taken * sampled, expected * sampled, block) for block in (_HOUR, _HOUR // 3))
             yield _Group({"group": str(group), "topic": str(topic)}, expected, taken, sampled)

@@ -6,7 +6,7 @@ import pandas as pd
 from analytics.incidents.finding import Finding
 from analytics.incidents.kinds import Kind
 from analytics.incidents.statistics import Array, best_intervals, gains, likelihood
-from analytics.incidents.tables import KEY_STEPS, STEP, Tables
+from analytics.incidents.tables import KEY_STEPS, STEP, Tables, sampled_share
 
 _FACTOR = 3.0
 _SHARE = 0.25
@@ -27,7 +27,7 @@ def keys(tables: Tables) -> list[Finding]:
     for topic, part in tables.keys.groupby("topic"):
         own = sends[sends["topic"] == topic]
         total = np.bincount(own["t"] // KEY_STEPS - first, own["n"], periods)
-        sampled = min(float(own["rows_"].sum() / max(own["n"].sum(), 1e-9)), 1.0)
+        sampled = sampled_share(own)
         usual_top = _usual(_leaders(part, first, periods), total)
         # A span with a large share has a period with one; topics with a new key for each message have very many keys.
         large = part.loc[part["n"] >= _SHARE * total[part["t"] - first], "mkey"].unique()
@@ -70,7 +70,7 @@ def _hot(
     first: int,
     sampled: float,
 ) -> list[Finding]:
-    """Return the finding about a key. sampled: records that stand for a message; few records are evidence of few."""
+    """Return the finding about a key. sampled: as `sampled_share`, of the topic's sends."""
     usual = _usual(counts, total)
     certain = gains(counts * sampled, total * usual * sampled, _FACTOR)
     start, end, _ = (int(each[0]) for each in best_intervals(certain[None, :]))

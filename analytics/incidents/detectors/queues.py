@@ -13,7 +13,7 @@ from analytics.incidents.daily import Course
 from analytics.incidents.finding import Finding
 from analytics.incidents.kinds import Kind
 from analytics.incidents.statistics import Array, dispersion, gains, intervals, likelihood
-from analytics.incidents.tables import COARSE, STEP, Tables
+from analytics.incidents.tables import COARSE, STEP, Tables, sampled_share
 from analytics.transforms.operations import ACK, RECEIVE, SEND
 
 _LESS, _SHARE, _LIKELIHOOD = 0.1, 0.2, 20.0
@@ -83,7 +83,7 @@ def _missing(tables: Tables, stop: Finding) -> float:
     usual = outside[0] / max(outside[1], 1e-9)
     if inside[0] >= _MISSING * usual * inside[1]:
         return 0.0
-    sampled = min(float(flows[own]["rows_"].sum() / max(flows[own]["n"].sum(), 1e-9)), 1.0)
+    sampled = sampled_share(flows[own])
     return likelihood(inside[0] * sampled, usual * inside[1] * sampled)
 
 
