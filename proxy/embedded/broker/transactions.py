@@ -70,7 +70,7 @@ class Transactions:
     """Half messages by commit log offset.
 
     `producers` returns the members of a producer group in the order in which they are sent the next check, by `push`,
-    until it refuses none. Anyone can be a member: a check that it refuses does not reach its client.
+    until one is sent. Anyone can be a member: a check that the push refuses does not reach its client.
     """
 
     def __init__(
