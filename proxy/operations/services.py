@@ -63,7 +63,7 @@ class AdminServices:
         self.merged_tap = MergedTap(self.tap, self.workers)
         self.peers = Peers(self.settings, replica.settings.replica)
         self.history = History(replica.metrics.requests)
-        self.survey = GroupSurvey(replica, self.settings.survey_interval)
+        self.survey = GroupSurvey(replica, self.settings.survey_interval, self.settings.survey_groups)
         self._sources = sources
         self._origins = {} if sources is None else sources.origins()
         if self.settings.address is not None:

@@ -106,6 +106,11 @@ class AdminSettings(SettingsTable):
         description="seconds between surveys of all consumer groups at the brokers, for lag in metrics and lists; "
         "0: only when the API asks",
     )
+    survey_groups: int = Field(
+        5000,
+        gt=0,
+        description="consumer groups of one survey, the first by name; of others, lists have only the name",
+    )
     streams: int = Field(8, ge=0, description="concurrent live streams of requests")
     kept: int = Field(
         500, gt=0, description="recent closed connections, protocol errors and write operations kept, of each kind"

@@ -43,6 +43,11 @@ GROUPS = Family(
     "Consumer groups by state: online, offline, lagging or stuck, at the latest survey.",
     ("state",),
 )
+LEFT_OUT = Family(
+    "gantry_consumer_groups_left_out",
+    Kind.GAUGE,
+    "Consumer groups beyond admin.survey_groups, which the latest survey left out: they have no other metrics here.",
+)
 SECONDS = Family(
     "gantry_consumer_survey_seconds", Kind.GAUGE, "Duration of the latest survey of consumer groups.", (), Merge.MAX
 )
@@ -67,4 +72,5 @@ def read(survey: GroupSurvey) -> Iterator[tuple[Family, Samples]]:
     yield DEAD_LETTERS, {(s.name,): s.dead_letters for s in statuses if s.dead_letters is not None}
     yield MEMBERS, {(status.name,): status.members for status in statuses}
     yield GROUPS, {(str(state),): states[state] for state in GroupState} if statuses else {}
+    yield LEFT_OUT, {(): len(survey.left_out)} if survey.latest else {}
     yield SECONDS, {(): survey.seconds} if survey.latest else {}

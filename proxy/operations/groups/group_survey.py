@@ -27,8 +27,6 @@ from remoting.tasks import every
 
 _log = logging.getLogger("gantry.admin")
 
-# Groups of one survey; further ones, by name, are left out.
-_MAX_GROUPS = 5_000
 # Concurrent requests of a survey.
 _MAX_CONCURRENT = 8
 # Seconds that the first waiting message may have waited before its group counts as lagging.
@@ -122,17 +120,22 @@ class _History:
 
 
 class GroupSurvey:
-    """The latest status of each group. interval: seconds between surveys; 0: only on request."""
+    """The latest status of each group.
 
-    def __init__(self, replica: Replica, interval: float) -> None:
+    interval: seconds between surveys; 0: only on request. max_groups: groups of one survey, the first by name.
+    """
+
+    def __init__(self, replica: Replica, interval: float, max_groups: int) -> None:
         self._replica = replica
         self._interval = interval
+        self._max_groups = max_groups
         self._histories: dict[str, _History] = {}
         self._limit = asyncio.Semaphore(_MAX_CONCURRENT)
         self._lock = asyncio.Lock()
         self._taken_at = float("-inf")
-        # Status by group, and the seconds that the last survey took.
+        # Status by group, the names of the groups beyond `max_groups`, and the seconds that the last survey took.
         self.latest: dict[str, GroupStatus] = {}
+        self.left_out: list[str] = []
         self.seconds = 0.0
 
     @property
@@ -182,10 +185,7 @@ class GroupSurvey:
         if silent and not self.taken and len(silent) == len(await self._replica.core.backend.brokers()):
             raise ServiceUnavailable(f"no answer from {', '.join(silent)}")
         # Groups of a broker that does not answer now are not gone.
-        names = sorted(known.union(self.latest) if silent else known)
-        if len(names) > _MAX_GROUPS:
-            _log.warning("%d of %d consumer groups are not surveyed", len(names) - _MAX_GROUPS, len(names))
-            del names[_MAX_GROUPS:]
+        names = self._within_limit(known.union(self.latest, self.left_out) if silent else known)
         queues, silent = await self._dead_letter_queues()
         # A few tasks at a time, for any number of groups.
         rest = iter(names)
@@ -201,6 +201,20 @@ class GroupSurvey:
         await asyncio.gather(*(work() for _ in range(_MAX_CONCURRENT)))
         self._histories = histories
         return dict(sorted(found.items()))
+
+    def _within_limit(self, known: set[str]) -> list[str]:
+        """Return the groups to survey, and keep the names of the others."""
+        names = sorted(known)
+        left_out = names[self._max_groups :]
+        if len(left_out) != len(self.left_out):
+            _log.warning(
+                "%d of %d consumer groups are not surveyed: admin.survey_groups is %d",
+                len(left_out),
+                len(names),
+                self._max_groups,
+            )
+        self.left_out = left_out
+        return names[: self._max_groups]
 
     async def _dead_letter_queues(self) -> tuple[set[str], list[str]]:
         """Return the dead letter topics that exist, and the brokers without a reply.

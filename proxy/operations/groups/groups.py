@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import Field
@@ -18,7 +18,7 @@ from proxy.operations.paging import PageRequest, Place
 from proxy.operations.replica import Replica
 from proxy.operations.services import AdminServices
 from proxy.operations.snapshots import Entries, NamedPage
-from proxy.operations.values import Answer, Mergeable, Reply, Rules, Timestamp, at_milliseconds, union
+from proxy.operations.values import Answer, Mergeable, Page, Reply, Rules, Timestamp, at_milliseconds, union
 from remoting.codes import RequestCode, version_text
 from remoting.errors import RemotingError
 from remoting.fastjson import load_object
@@ -84,7 +84,7 @@ class GroupSummary(Answer):
 
 
 class GroupHealth(Answer):
-    """The progress of a consumer group; null where it depends on brokers that did not answer."""
+    """The progress of a consumer group; null where it depends on brokers that did not answer, or is not surveyed."""
 
     state: GroupState | None = Field(description="offline: without members; stuck: messages wait, none is consumed")
     lag: int | None = Field(description="messages that wait in its topics, without retries")
@@ -112,6 +112,14 @@ class GroupHealth(Answer):
         }
 
 
+@dataclass(frozen=True, slots=True)
+class SurveyedGroups:
+    """The consumer groups of the latest survey by name, and the names of those that it left out."""
+
+    statuses: dict[str, GroupStatus]
+    left_out: list[str]
+
+
 class ConsumerGroupSummary(GroupSummary, GroupHealth):
     """A consumer group that brokers know, or with members here."""
 
@@ -119,6 +127,14 @@ class ConsumerGroupSummary(GroupSummary, GroupHealth):
         description="topics that its members subscribe to or have consumed", examples=[["orders"]]
     )
     skewed: bool = Field(description="whether the subscriptions of members differ")
+
+
+class ConsumerGroupPage(Page[ConsumerGroupSummary]):
+    """A page of consumer groups."""
+
+    left_out: int = Field(
+        description="groups beyond admin.survey_groups: their progress is null here, and no filter by it finds them"
+    )
 
 
 def merge_members(values: list[list[_Member]]) -> list[_Member]:
@@ -250,21 +266,21 @@ async def list_consumer_groups(services: AdminServices, page: PageRequest) -> Na
 
 
 @operation("groups.survey", timeout=BULK_TIMEOUT, merged=False)
-async def survey_consumer_groups(services: AdminServices, max_age: float) -> dict[str, GroupStatus]:
-    """Return the status of every consumer group by name, at most `max_age` seconds old.
+async def survey_consumer_groups(services: AdminServices, max_age: float) -> SurveyedGroups:
+    """Return the status of the consumer groups, at most `max_age` seconds old.
 
     Without brokers, it is an unknown one. Raises OperationFailed (UNAVAILABLE) if no survey has succeeded so far: no
     group is known then, which is not the same as none.
     """
     survey = services.survey
     try:
-        return await survey.refresh(max_age)
+        await survey.refresh(max_age)
     except RemotingError as error:
         if not survey.taken:
             raise OperationFailed(
                 Failure(FailureKind.UNAVAILABLE, f"no consumer group is known yet: {error}")
             ) from None
-        return survey.latest
+    return SurveyedGroups(survey.latest, survey.left_out)
 
 
 @operation("groups.status", timeout=REMOTE_TIMEOUT, merged=False)

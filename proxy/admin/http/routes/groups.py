@@ -18,7 +18,14 @@ from proxy.operations.groups.consumer_progress import (
     ResetResult,
 )
 from proxy.operations.groups.group_survey import GroupState
-from proxy.operations.groups.groups import ConsumerGroup, ConsumerGroupSummary, GroupEntry, GroupSummary, ProducerGroup
+from proxy.operations.groups.groups import (
+    ConsumerGroup,
+    ConsumerGroupPage,
+    ConsumerGroupSummary,
+    GroupEntry,
+    GroupSummary,
+    ProducerGroup,
+)
 from proxy.operations.messages import dead_letter_purge, dead_letters
 from proxy.operations.messages.dead_letter_purge import Purged
 from proxy.operations.messages.dead_letters import DeadLetter, DeadLetterQuery, Resend, ResendOrder, Resent
@@ -56,13 +63,13 @@ async def list_consumer_groups(
     skewed: Annotated[bool | None, Query(description="only groups whose subscriptions differ, or do not")] = None,
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
-) -> Page[ConsumerGroupSummary]:
+) -> ConsumerGroupPage:
     page = PageRequest.parse("name", limit, cursor)
     interval = operations.services.settings.survey_interval
-    statuses = await operations.run(groups.survey_consumer_groups, max(2 * interval, _MAX_SURVEY_AGE), _SURVEYOR)
+    surveyed = await operations.run(groups.survey_consumer_groups, max(2 * interval, _MAX_SURVEY_AGE), _SURVEYOR)
 
     def summary(group: GroupEntry) -> ConsumerGroupSummary:
-        return group.consumer_summary(statuses.get(group.name))
+        return group.consumer_summary(surveyed.statuses.get(group.name))
 
     def matches(group: GroupEntry) -> bool:
         if not group.name.startswith(prefix or ""):
@@ -76,8 +83,11 @@ async def list_consumer_groups(
 
     # The members at all workers decide whether a group matches, so every group is needed.
     merged = await operations.gather(groups.list_consumer_groups, page.whole_list)
-    every = groups.with_groups_without_members(merged.value, statuses)
-    return merged.mark(every.filter(matches).page(page, summary))
+    every = groups.with_groups_without_members(merged.value, [*surveyed.statuses, *surveyed.left_out])
+    found = every.filter(matches).page(page, summary)
+    return merged.mark(
+        ConsumerGroupPage(items=found.items, total=found.total, next=found.next, left_out=len(surveyed.left_out))
+    )
 
 
 @router.get("/consumer-groups/{group}", summary="One consumer group: members, subscriptions, skew")
