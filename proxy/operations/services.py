@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from proxy.core.health import Health
-from proxy.observability.metrics.family import Family, Kind, Samples, by_label
+from proxy.observability.metrics.family import Family, Kind, Merge, Samples, by_label
 from proxy.operations import connected_clients, event_log, health_checks
 from proxy.operations.audit import Audit
 from proxy.operations.event_log import EventLog
@@ -36,7 +36,7 @@ WORKER_ANSWERS = Family(
 )
 STREAMS = Family("gantry_admin_streams", Kind.GAUGE, "Open streams of the live tap.")
 CLIENTS = Family("gantry_clients", Kind.GAUGE, "Clients that are connected here, by id.")
-READY = Family("gantry_ready", Kind.GAUGE, "1 if the replica is ready for clients.")
+READY = Family("gantry_ready", Kind.GAUGE, "1 if the replica is ready for clients.", (), Merge.MIN)
 
 
 class AdminServices:

@@ -80,6 +80,10 @@ QUIET = {
     "GantryEmbeddedStoreFailed",
     "GantryEmbeddedStoreCorrupt",
     "GantryBrokersUnreachable",
+    "GantryNotReady",
+    "GantryBrokerSilent",
+    "GantryConsumersStuck",
+    "GantryConsumerGroupsLeftOut",
 }
 
 

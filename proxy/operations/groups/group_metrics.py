@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from proxy.observability.metrics.family import Family, Kind, Labels, Merge, Samples, Value
-from proxy.operations.groups.group_survey import GroupState, GroupSurvey
+from proxy.operations.groups.group_survey import GroupState, GroupStatus, GroupSurvey, TopicLag
 
 LAG = Family(
     "gantry_consumer_lag_messages",
@@ -43,6 +43,12 @@ GROUPS = Family(
     "Consumer groups by state: online, offline, lagging or stuck, at the latest survey.",
     ("state",),
 )
+SILENT = Family(
+    "gantry_consumer_survey_silent_brokers",
+    Kind.GAUGE,
+    "1 for each broker that left requests of the latest survey of consumer groups unanswered.",
+    ("broker",),
+)
 LEFT_OUT = Family(
     "gantry_consumer_groups_left_out",
     Kind.GAUGE,
@@ -56,21 +62,44 @@ SECONDS = Family(
 def read(survey: GroupSurvey) -> Iterator[tuple[Family, Samples]]:
     """Yield all families; without samples before the first survey, and in workers that take none.
 
-    A group has no samples while a broker does not answer: a lag of 0 would end alerts.
+    While a broker does not answer, a group keeps its last complete values for some time: a lag of 0, or none, would end
+    alerts. A higher lag at the brokers that answer replaces it.
     """
-    statuses = [status for status in survey.latest.values() if not status.unanswered]
     lag: dict[Labels, Value] = {}
     seconds: dict[Labels, Value] = {}
-    for status in statuses:
-        for topic, of_topic in status.lag.items():
-            lag[status.name, topic] = of_topic.messages
-            seconds[status.name, topic] = of_topic.seconds
-    states = Counter(status.state for status in statuses)
+    retry_backlog: dict[Labels, Value] = {}
+    dead_letters: dict[Labels, Value] = {}
+    members: dict[Labels, Value] = {}
+    states: Counter[GroupState] = Counter()
+    for name, status in survey.latest.items():
+        complete = survey.complete(name) if status.unanswered else status
+        state = complete.state if status.state is None and complete is not None else status.state
+        if state is not None:
+            states[state] += 1
+        for topic, of_topic in _highest(status, complete):
+            lag[name, topic] = of_topic.messages
+            seconds[name, topic] = of_topic.seconds
+        if complete is None:
+            continue
+        members[(name,)] = max(status.members, complete.members)
+        if complete.retry_backlog is not None:
+            retry_backlog[(name,)] = complete.retry_backlog
+        if complete.dead_letters is not None:
+            dead_letters[(name,)] = complete.dead_letters
     yield LAG, lag
     yield LAG_SECONDS, seconds
-    yield RETRY_BACKLOG, {(s.name,): s.retry_backlog for s in statuses if s.retry_backlog is not None}
-    yield DEAD_LETTERS, {(s.name,): s.dead_letters for s in statuses if s.dead_letters is not None}
-    yield MEMBERS, {(status.name,): status.members for status in statuses}
-    yield GROUPS, {(str(state),): states[state] for state in GroupState} if statuses else {}
+    yield RETRY_BACKLOG, retry_backlog
+    yield DEAD_LETTERS, dead_letters
+    yield MEMBERS, members
+    yield GROUPS, {(str(state),): states[state] for state in GroupState} if states else {}
+    yield SILENT, {(broker,): 1 for broker in survey.silent}
     yield LEFT_OUT, {(): len(survey.left_out)} if survey.latest else {}
     yield SECONDS, {(): survey.seconds} if survey.latest else {}
+
+
+def _highest(status: GroupStatus, complete: GroupStatus | None) -> Iterator[tuple[str, TopicLag]]:
+    """Yield the lag by topic: the higher one of the two."""
+    former = {} if complete is None else complete.lag
+    for topic in {**former, **status.lag}:
+        values = [lag[topic] for lag in (former, status.lag) if topic in lag]
+        yield topic, TopicLag(max(value.messages for value in values), max(value.seconds for value in values))

@@ -17,6 +17,7 @@ from proxy.operations import broker_requests, operator_channel
 from proxy.operations.broker_requests import BrokerRefused
 from proxy.operations.groups import known_groups
 from proxy.operations.groups.offset_table import QueueKey, QueueOffsets, offset_table, progress
+from proxy.operations.groups.silence import Silence
 from proxy.operations.messages import stored_messages
 from proxy.operations.replica import Replica
 from remoting.codes import RequestCode, ResponseCode
@@ -35,6 +36,8 @@ LAGGING_SECONDS = 60.0
 STUCK_SECONDS = 120.0
 # Response codes of brokers without the topic or group.
 _ABSENT = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
+# Seconds for which metrics keep the last complete status of a group.
+KEPT_SECONDS = 3600.0
 # Shortest time of a rate: clients commit their offsets every five seconds.
 _MIN_RATE_SECONDS = 5.0
 
@@ -136,12 +139,21 @@ class GroupSurvey:
         # Status by group, the names of the groups beyond `max_groups`, and the seconds that the last survey took.
         self.latest: dict[str, GroupStatus] = {}
         self.left_out: list[str] = []
+        # Brokers with unanswered requests in the last survey.
+        self.silent: list[str] = []
+        # The last status of each group for which all brokers answered, and its monotonic time.
+        self._complete: dict[str, tuple[GroupStatus, float]] = {}
         self.seconds = 0.0
 
     @property
     def taken(self) -> bool:
         """Whether a survey has succeeded."""
         return self._taken_at > float("-inf")
+
+    def complete(self, group: str) -> GroupStatus | None:
+        """Return the last status of a group for which all brokers answered; None if it is older than KEPT_SECONDS."""
+        status, taken_at = self._complete.get(group, (None, 0.0))
+        return status if time.monotonic() - taken_at <= KEPT_SECONDS else None
 
     async def run(self) -> None:
         """Take surveys until cancelled."""
@@ -174,19 +186,23 @@ class GroupSurvey:
         A look changes no reference: otherwise the rate would depend on the number of readers. Without surveys, the
         first look is the reference.
         """
-        queues, silent = await self._dead_letter_queues()
-        status, history = await self._status(group, queues, silent)
+        silence = Silence()
+        queues = await self._dead_letter_queues(silence)
+        status, history = await self._status(group, queues, silence)
         if history is not None and not self._interval:
             self._histories.setdefault(group, history)
         return status
 
     async def _take(self) -> dict[str, GroupStatus]:
-        known, silent = await known_groups.consumer_groups(self._replica)
-        if silent and not self.taken and len(silent) == len(await self._replica.core.backend.brokers()):
-            raise ServiceUnavailable(f"no answer from {', '.join(silent)}")
+        known, unanswered = await known_groups.consumer_groups(self._replica)
+        silence = Silence()
+        silence.give_up(unanswered)
+        if unanswered and not self.taken and len(unanswered) == len(await self._replica.core.backend.brokers()):
+            self._report_silent(silence)
+            raise ServiceUnavailable(f"no answer from {', '.join(unanswered)}")
         # Groups of a broker that does not answer now are not gone.
-        names = self._within_limit(known.union(self.latest, self.left_out) if silent else known)
-        queues, silent = await self._dead_letter_queues()
+        names = self._within_limit(known.union(self.latest, self.left_out) if unanswered else known)
+        queues = await self._dead_letter_queues(silence)
         # A few tasks at a time, for any number of groups.
         rest = iter(names)
         found: dict[str, GroupStatus] = {}
@@ -194,13 +210,26 @@ class GroupSurvey:
 
         async def work() -> None:
             for name in rest:
-                found[name], history = await self._status(name, queues, silent)
+                found[name], history = await self._status(name, queues, silence)
                 if history is not None:
                     histories[name] = history
 
         await asyncio.gather(*(work() for _ in range(_MAX_CONCURRENT)))
         self._histories = histories
+        self._report_silent(silence)
+        now = time.monotonic()
+        self._complete = {
+            name: (status, now) if not status.unanswered else self._complete[name]
+            for name, status in found.items()
+            if not status.unanswered or name in self._complete
+        }
         return dict(sorted(found.items()))
+
+    def _report_silent(self, silence: Silence) -> None:
+        silent = sorted(silence.found)
+        if silent != self.silent:
+            _log.warning("brokers that do not answer the survey of consumer groups: %s", ", ".join(silent) or "none")
+        self.silent = silent
 
     def _within_limit(self, known: set[str]) -> list[str]:
         """Return the groups to survey, and keep the names of the others."""
@@ -216,36 +245,34 @@ class GroupSurvey:
         self.left_out = left_out
         return names[: self._max_groups]
 
-    async def _dead_letter_queues(self) -> tuple[set[str], list[str]]:
-        """Return the dead letter topics that exist, and the brokers without a reply.
+    async def _dead_letter_queues(self, silence: Silence) -> set[str]:
+        """Return the dead letter topics that exist. Brokers without a reply are asked no further.
 
         A request for another topic could create it.
         """
         bodies, silent = await known_groups.table_bodies(self._replica, RequestCode.GET_ALL_TOPIC_CONFIG)
         topics = (topic for body in bodies for topic in load_object(body).get("topicConfigTable") or ())
-        return {topic for topic in topics if topic.startswith(DLQ_PREFIX)}, silent
+        silence.give_up(silent)
+        return {topic for topic in topics if topic.startswith(DLQ_PREFIX)}
 
     async def _status(
-        self, group: str, dead_letter_queues: set[str], silent: list[str]
+        self, group: str, dead_letter_queues: set[str], silence: Silence
     ) -> tuple[GroupStatus, _History | None]:
-        """Return the status of a group, and the history that the next survey compares with.
-
-        silent: brokers that have just not replied, which are not asked again.
-        """
+        """Return the status of a group, and the history that the next survey compares with."""
         brokers = sorted(await self._replica.core.backend.brokers())
-        asked = [broker for broker in brokers if broker not in silent]
-        rows, failed = await self._progress(group, asked)
+        asked = [broker for broker in brokers if broker not in silence.given_up]
+        rows, failed = await self._progress(group, asked, silence)
         members = await self._members(group, ask=bool(asked))
         dead_letters = 0
         if dead_letter_topic(group) in dead_letter_queues:
-            dead_letters, failed_too = await self._stored(dead_letter_topic(group), asked)
+            dead_letters, failed_too = await self._stored(dead_letter_topic(group), asked, silence)
             failed = failed | failed_too
-        unanswered = [broker for broker in brokers if broker in silent or broker in failed]
+        unanswered = [broker for broker in brokers if broker not in asked or broker in failed]
         now = time.monotonic()
         former = self._histories.get(group)
         own = [row for row in rows if not row.key.topic.startswith(RETRY_PREFIX)]
         retry_backlog = sum(row.lag for row in rows if row.key.topic.startswith(RETRY_PREFIX))
-        lag, queues = await self._lag(own, {} if former is None else former.queues, now)
+        lag, queues = await self._lag(own, {} if former is None else former.queues, now, silence)
         consumed = sum(row.consumed for row in rows)
         rate = _rate(former, consumed, now, surveyed=self._interval > 0)
         status = GroupStatus(
@@ -263,7 +290,9 @@ class GroupSurvey:
         history = former if unanswered else _History(now, consumed, rate, queues)
         return _with_state(status, queues.values(), now), history
 
-    async def _progress(self, group: str, brokers: Sequence[str]) -> tuple[list[QueueOffsets], set[str]]:
+    async def _progress(
+        self, group: str, brokers: Sequence[str], silence: Silence
+    ) -> tuple[list[QueueOffsets], set[str]]:
         """Return the group's queues, and the brokers without a reply."""
         rows: list[QueueOffsets] = []
         failed = set()
@@ -277,6 +306,7 @@ class GroupSurvey:
             except RemotingError as error:
                 if not _is_absent(error):
                     failed.add(broker)
+                    silence.add(broker, error)
         return rows, failed
 
     async def _members(self, group: str, ask: bool) -> int:
@@ -291,7 +321,7 @@ class GroupSurvey:
             return len(self._replica.registry.members(Role.CONSUMER, group))
         return len(load_object(reply.body).get("consumerIdList") or ()) if reply.code == 0 else 0
 
-    async def _stored(self, topic: str, brokers: Sequence[str]) -> tuple[int, set[str]]:
+    async def _stored(self, topic: str, brokers: Sequence[str], silence: Silence) -> tuple[int, set[str]]:
         """Return the number of messages that are stored in a topic, and the brokers without a reply."""
         count = 0
         failed = set()
@@ -304,13 +334,14 @@ class GroupSurvey:
             except RemotingError as error:
                 if not _is_absent(error):
                     failed.add(broker)
+                    silence.add(broker, error)
                 continue
             for _, row in offset_table(reply.body):
                 count += max(int(row.get("maxOffset", 0)) - int(row.get("minOffset", 0)), 0)
         return count, failed
 
     async def _lag(
-        self, rows: Iterable[QueueOffsets], former_queues: dict[QueueKey, _Queue], now: float
+        self, rows: Iterable[QueueOffsets], former_queues: dict[QueueKey, _Queue], now: float, silence: Silence
     ) -> tuple[dict[str, TopicLag], dict[QueueKey, _Queue]]:
         """Return the lag by topic, and the queues with waiting messages. former_queues: those of the last survey."""
         lag: dict[str, TopicLag] = {}
@@ -321,8 +352,8 @@ class GroupSurvey:
                 queue = former_queues.get(row.key)
                 if queue is None or queue.consumed != row.consumed:
                     queue = _Queue(row.consumed, now)
-                if queue.waiting_from is None:
-                    queue = replace(queue, waiting_from=await self._stored_at(row))
+                if queue.waiting_from is None and row.key.broker not in silence.given_up:
+                    queue = replace(queue, waiting_from=await self._stored_at(row, silence))
                 queues[row.key] = queue
                 if queue.waiting_from is not None:
                     seconds = max(time.time() - queue.waiting_from / 1000, 0.0)
@@ -330,13 +361,14 @@ class GroupSurvey:
             lag[row.key.topic] = TopicLag(former.messages + row.lag, max(former.seconds, round(seconds, 3)))
         return lag, queues
 
-    async def _stored_at(self, row: QueueOffsets) -> int | None:
+    async def _stored_at(self, row: QueueOffsets, silence: Silence) -> int | None:
         """Return the store time of the group's next message in ms since 1970; None if it is not readable."""
         topic, broker, queue = row.key
         try:
             async with self._limit:
                 found = await stored_messages.pull(self._replica, broker, topic, queue, row.consumed, 1)
-        except RemotingError:
+        except RemotingError as error:
+            silence.add(broker, error)
             return None
         return found[0].store_timestamp if found else None
 

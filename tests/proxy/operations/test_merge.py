@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
+from proxy.observability.metrics.series_aggregator import SeriesAggregator
 from proxy.operations import snapshots
 from proxy.operations.broker_links import State
 from proxy.operations.brokers import Broker, BrokerAddress, NameServer
@@ -17,6 +18,7 @@ from proxy.operations.groups.groups import Consumer, ConsumerGroupEntry, GroupEn
 from proxy.operations.paging import BadCursor, PageRequest, Place, cursor_of
 from proxy.operations.replica_state import LogLevel, ReplicaState, Version
 from proxy.operations.request_table import RequestEntry, request_table
+from proxy.operations.services import READY
 from proxy.operations.snapshots import Entries, Holders, NamedPage, SortedPage
 from proxy.operations.values import Answer
 
@@ -366,3 +368,10 @@ def test_snapshots_survive_json() -> None:
     assert codec.validate_json(codec.dump_json(page, exclude_unset=True)) == page
     (_, decoded), *_ = codec.validate_json(codec.dump_json(page, exclude_unset=True)).entries
     assert "missing_workers" not in decoded.model_fields_set
+
+
+def test_replica_is_ready_if_every_worker_is() -> None:
+    aggregator = SeriesAggregator(10, 60.0)
+    for worker, ready in enumerate((1, 0, 1)):
+        aggregator.add_snapshot(str(worker), [(READY, {(): ready})])
+    assert dict(aggregator.series()) == {READY: {(): 0}}

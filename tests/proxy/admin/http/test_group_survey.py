@@ -130,10 +130,21 @@ async def test_broker_that_does_not_answer_makes_no_group_look_healthy(
             assert group[value] is None
         assert (await own.read.get("/v1/consumer-groups/unseen")).status_code == 503
         metrics = (await own.read.get("/metrics")).text
+        # No alert ends because a broker hangs.
+        assert f'gantry_consumer_lag_messages{{consumer_group="unseen",topic="{topic}"}} 3.0' in metrics
+        assert f'gantry_consumer_lag_seconds{{consumer_group="unseen",topic="{topic}"}}' in metrics
+        for family in ("retry_backlog", "group_members"):
+            assert f'gantry_consumer_{family}{{consumer_group="unseen"}} 0.0' in metrics
+        assert 'gantry_dead_letters{consumer_group="unseen"} 0.0' in metrics
+        assert 'gantry_consumer_groups{state="offline"} 1.0' in metrics
+        assert 'gantry_consumer_survey_silent_brokers{broker="broker-a"} 1.0' in metrics
+        patches.setattr(group_survey, "KEPT_SECONDS", 0.0)
+        metrics = (await own.read.get("/metrics")).text
         assert 'consumer_group="unseen"' not in metrics
         assert (await survey.look("unseen")).unanswered == ["broker-a"]
     assert broker_requests.ask is ask
     await survey.refresh(0.0)
+    assert "gantry_consumer_survey_silent_brokers{" not in (await own.read.get("/metrics")).text
     one = await own.get("/v1/consumer-groups/unseen")
     assert (one["state"], one["lag"], one["rate"], one["unanswered"]) == ("offline", 3, 0, [])
     assert (
