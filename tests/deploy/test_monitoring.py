@@ -83,6 +83,7 @@ QUIET = {
     "GantryNotReady",
     "GantryBrokerSilent",
     "GantryConsumersStuck",
+    "GantryDeadLetters",
     "GantryConsumerGroupsLeftOut",
 }
 

@@ -31,6 +31,11 @@ DEAD_LETTERS = Family(
     "Messages in the dead letter queue of a consumer group, at the latest survey.",
     ("consumer_group",),
 )
+NEW_DEAD_LETTERS = Family(
+    "gantry_new_dead_letters",
+    Kind.COUNTER,
+    "Messages that were added to the dead letter queues of all consumer groups since the first survey.",
+)
 MEMBERS = Family(
     "gantry_consumer_group_members",
     Kind.GAUGE,
@@ -90,6 +95,7 @@ def read(survey: GroupSurvey) -> Iterator[tuple[Family, Samples]]:
     yield LAG_SECONDS, seconds
     yield RETRY_BACKLOG, retry_backlog
     yield DEAD_LETTERS, dead_letters
+    yield NEW_DEAD_LETTERS, {(): survey.dead_letters.total} if survey.taken else {}
     yield MEMBERS, members
     yield GROUPS, {(str(state),): states[state] for state in GroupState} if states else {}
     yield SILENT, {(broker,): 1 for broker in survey.silent}

@@ -16,6 +16,7 @@ from proxy.core.handlers.groups import consumer_list
 from proxy.operations import broker_requests, operator_channel
 from proxy.operations.broker_requests import BrokerRefused
 from proxy.operations.groups import known_groups
+from proxy.operations.groups.dead_letter_count import DeadLetterCount
 from proxy.operations.groups.offset_table import QueueKey, QueueOffsets, offset_table, progress
 from proxy.operations.groups.silence import Silence
 from proxy.operations.messages import stored_messages
@@ -122,6 +123,15 @@ class _History:
     queues: dict[QueueKey, _Queue]
 
 
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """One survey, or look. dead_letter_ends: by topic and broker, see `DeadLetterCount`."""
+
+    silence: Silence
+    dead_letter_queues: set[str]
+    dead_letter_ends: dict[tuple[str, str], int]
+
+
 class GroupSurvey:
     """The latest status of each group.
 
@@ -139,6 +149,7 @@ class GroupSurvey:
         # Status by group, the names of the groups beyond `max_groups`, and the seconds that the last survey took.
         self.latest: dict[str, GroupStatus] = {}
         self.left_out: list[str] = []
+        self.dead_letters = DeadLetterCount()
         # Brokers with unanswered requests in the last survey.
         self.silent: list[str] = []
         # The last status of each group for which all brokers answered, and its monotonic time.
@@ -187,8 +198,7 @@ class GroupSurvey:
         first look is the reference.
         """
         silence = Silence()
-        queues = await self._dead_letter_queues(silence)
-        status, history = await self._status(group, queues, silence)
+        status, history = await self._status(group, _Round(silence, await self._dead_letter_queues(silence), {}))
         if history is not None and not self._interval:
             self._histories.setdefault(group, history)
         return status
@@ -201,8 +211,9 @@ class GroupSurvey:
             self._report_silent(silence)
             raise ServiceUnavailable(f"no answer from {', '.join(unanswered)}")
         # Groups of a broker that does not answer now are not gone.
+        formerly_left_out = self.left_out
         names = self._within_limit(known.union(self.latest, self.left_out) if unanswered else known)
-        queues = await self._dead_letter_queues(silence)
+        current = _Round(silence, await self._dead_letter_queues(silence), {})
         # A few tasks at a time, for any number of groups.
         rest = iter(names)
         found: dict[str, GroupStatus] = {}
@@ -210,13 +221,16 @@ class GroupSurvey:
 
         async def work() -> None:
             for name in rest:
-                found[name], history = await self._status(name, queues, silence)
+                found[name], history = await self._status(name, current)
                 if history is not None:
                     histories[name] = history
 
         await asyncio.gather(*(work() for _ in range(_MAX_CONCURRENT)))
         self._histories = histories
         self._report_silent(silence)
+        answered = set(await self._replica.core.backend.brokers()) - silence.found
+        old = {dead_letter_topic(group) for group in formerly_left_out}
+        self.dead_letters.update(current.dead_letter_ends, current.dead_letter_queues, old, answered)
         now = time.monotonic()
         self._complete = {
             name: (status, now) if not status.unanswered else self._complete[name]
@@ -255,17 +269,16 @@ class GroupSurvey:
         silence.give_up(silent)
         return {topic for topic in topics if topic.startswith(DLQ_PREFIX)}
 
-    async def _status(
-        self, group: str, dead_letter_queues: set[str], silence: Silence
-    ) -> tuple[GroupStatus, _History | None]:
+    async def _status(self, group: str, current: _Round) -> tuple[GroupStatus, _History | None]:
         """Return the status of a group, and the history that the next survey compares with."""
+        silence = current.silence
         brokers = sorted(await self._replica.core.backend.brokers())
         asked = [broker for broker in brokers if broker not in silence.given_up]
         rows, failed = await self._progress(group, asked, silence)
         members = await self._members(group, ask=bool(asked))
         dead_letters = 0
-        if dead_letter_topic(group) in dead_letter_queues:
-            dead_letters, failed_too = await self._stored(dead_letter_topic(group), asked, silence)
+        if dead_letter_topic(group) in current.dead_letter_queues:
+            dead_letters, failed_too = await self._stored(dead_letter_topic(group), asked, current)
             failed = failed | failed_too
         unanswered = [broker for broker in brokers if broker not in asked or broker in failed]
         now = time.monotonic()
@@ -321,7 +334,7 @@ class GroupSurvey:
             return len(self._replica.registry.members(Role.CONSUMER, group))
         return len(load_object(reply.body).get("consumerIdList") or ()) if reply.code == 0 else 0
 
-    async def _stored(self, topic: str, brokers: Sequence[str], silence: Silence) -> tuple[int, set[str]]:
+    async def _stored(self, topic: str, brokers: Sequence[str], current: _Round) -> tuple[int, set[str]]:
         """Return the number of messages that are stored in a topic, and the brokers without a reply."""
         count = 0
         failed = set()
@@ -334,10 +347,13 @@ class GroupSurvey:
             except RemotingError as error:
                 if not _is_absent(error):
                     failed.add(broker)
-                    silence.add(broker, error)
+                    current.silence.add(broker, error)
                 continue
+            end = 0
             for _, row in offset_table(reply.body):
+                end += int(row.get("maxOffset", 0))
                 count += max(int(row.get("maxOffset", 0)) - int(row.get("minOffset", 0)), 0)
+            current.dead_letter_ends[topic, broker] = end
         return count, failed
 
     async def _lag(

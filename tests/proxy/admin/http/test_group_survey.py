@@ -184,6 +184,10 @@ async def test_rate_is_unknown_until_a_survey_has_a_reference(tmp_path: Path) ->
 
 
 async def test_failing_consumer_shows_retries_and_dead_letters(own: Replica) -> None:
+    survey = own.app.admin_services.survey
+    assert "\ngantry_new_dead_letters_total " not in (await own.read.get("/metrics")).text
+    await survey.refresh(0.0)
+    assert "gantry_new_dead_letters_total 0.0" in (await own.read.get("/metrics")).text
     async with Client(own.address) as client:
         topic = await create_topic(own.address, "failing", queues=1)
         config = {"groupName": "failing", "retryMaxTimes": 0, "consumeEnable": True}
@@ -193,6 +197,11 @@ async def test_failing_consumer_shows_retries_and_dead_letters(own: Replica) -> 
         (message,) = await client.pull_all(1, topic, "failing")
         fields = {"offset": message.commit_log_offset, "group": "failing", "delayLevel": -1, "originTopic": topic}
         await client.get(RequestCode.CONSUMER_SEND_MSG_BACK, fields)
+    await survey.look("failing")
+    assert survey.dead_letters.total == 0
+    for _ in range(2):
+        await survey.refresh(0.0)
+        assert "gantry_new_dead_letters_total 1.0" in (await own.read.get("/metrics")).text
     (group,) = (await own.get("/v1/consumer-groups", prefix="failing"))["items"]
     assert group["dead_letters"] == 1
 
