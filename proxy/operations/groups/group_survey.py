@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from zlib import crc32
 
 from proxy.core.client_registry import Role
 from proxy.core.handlers.groups import consumer_list
@@ -37,6 +38,8 @@ LAGGING_SECONDS = 60.0
 STUCK_SECONDS = 120.0
 # Response codes of brokers without the topic or group.
 _ABSENT = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
+# Surveys of which one asks for the members of a group that was offline: a request for each group at each survey.
+_OFFLINE_ROUNDS = 4
 # Seconds for which metrics keep the last complete status of a group.
 KEPT_SECONDS = 3600.0
 # Shortest time of a rate: clients commit their offsets every five seconds.
@@ -85,6 +88,19 @@ class GroupStatus:
     unanswered: list[str]
 
     @property
+    def urgency(self) -> int:
+        """How much it needs attention; 0: it does not.
+
+        3: stuck; 2: lagging; 1: dead letters, messages that wait for members, or brokers without a reply.
+        """
+        if self.state is GroupState.STUCK:
+            return 3
+        if self.state is GroupState.LAGGING:
+            return 2
+        waits = self.state is GroupState.OFFLINE and bool(self.lag_messages or self.retry_backlog)
+        return 1 if self.unanswered or self.dead_letters or waits else 0
+
+    @property
     def lag_messages(self) -> int | None:
         """Waiting messages in all topics; None if a broker did not answer."""
         return None if self.unanswered else sum(topic.messages for topic in self.lag.values())
@@ -125,8 +141,9 @@ class _History:
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """One survey, or look. dead_letter_ends: by topic and broker, see `DeadLetterCount`."""
+    """One survey, or look. number: of the survey; None: a look. dead_letter_ends: see `DeadLetterCount`."""
 
+    number: int | None
     silence: Silence
     dead_letter_queues: set[str]
     dead_letter_ends: dict[tuple[str, str], int]
@@ -146,6 +163,7 @@ class GroupSurvey:
         self._limit = asyncio.Semaphore(_MAX_CONCURRENT)
         self._lock = asyncio.Lock()
         self._taken_at = float("-inf")
+        self._surveys = 0
         # Status by group, the names of the groups beyond `max_groups`, and the seconds that the last survey took.
         self.latest: dict[str, GroupStatus] = {}
         self.left_out: list[str] = []
@@ -179,6 +197,9 @@ class GroupSurvey:
 
     async def refresh(self, max_age: float) -> dict[str, GroupStatus]:
         """Return the status of all groups, at most `max_age` seconds old. Raises RemotingError."""
+        # Without waiting for the end of a survey: that of many groups takes long.
+        if time.monotonic() - self._taken_at <= max_age:
+            return self.latest
         async with self._lock:
             if time.monotonic() - self._taken_at > max_age:
                 start = time.monotonic()
@@ -198,7 +219,7 @@ class GroupSurvey:
         first look is the reference.
         """
         silence = Silence()
-        status, history = await self._status(group, _Round(silence, await self._dead_letter_queues(silence), {}))
+        status, history = await self._status(group, _Round(None, silence, await self._dead_letter_queues(silence), {}))
         if history is not None and not self._interval:
             self._histories.setdefault(group, history)
         return status
@@ -213,7 +234,8 @@ class GroupSurvey:
         # Groups of a broker that does not answer now are not gone.
         formerly_left_out = self.left_out
         names = self._within_limit(known.union(self.latest, self.left_out) if unanswered else known)
-        current = _Round(silence, await self._dead_letter_queues(silence), {})
+        self._surveys += 1
+        current = _Round(self._surveys, silence, await self._dead_letter_queues(silence), {})
         # A few tasks at a time, for any number of groups.
         rest = iter(names)
         found: dict[str, GroupStatus] = {}
@@ -275,18 +297,19 @@ class GroupSurvey:
         brokers = sorted(await self._replica.core.backend.brokers())
         asked = [broker for broker in brokers if broker not in silence.given_up]
         rows, failed = await self._progress(group, asked, silence)
-        members = await self._members(group, ask=bool(asked))
+        former = self._histories.get(group)
+        consumed = sum(row.consumed for row in rows)
+        stays_offline = former is not None and former.consumed == consumed and self._may_skip(group, current)
+        members = await self._members(group, ask=bool(asked) and not stays_offline)
         dead_letters = 0
         if dead_letter_topic(group) in current.dead_letter_queues:
             dead_letters, failed_too = await self._stored(dead_letter_topic(group), asked, current)
             failed = failed | failed_too
         unanswered = [broker for broker in brokers if broker not in asked or broker in failed]
         now = time.monotonic()
-        former = self._histories.get(group)
         own = [row for row in rows if not row.key.topic.startswith(RETRY_PREFIX)]
         retry_backlog = sum(row.lag for row in rows if row.key.topic.startswith(RETRY_PREFIX))
         lag, queues = await self._lag(own, {} if former is None else former.queues, now, silence)
-        consumed = sum(row.consumed for row in rows)
         rate = _rate(former, consumed, now, surveyed=self._interval > 0)
         status = GroupStatus(
             name=group,
@@ -302,6 +325,15 @@ class GroupSurvey:
         # A sum without a broker is no reference: its return would look like consumption.
         history = former if unanswered else _History(now, consumed, rate, queues)
         return _with_state(status, queues.values(), now), history
+
+    def _may_skip(self, group: str, current: _Round) -> bool:
+        """Return whether a survey may take a group that was offline for one that still is, if it consumes nothing."""
+        if current.number is None or not self._interval or self._replica.registry.members(Role.CONSUMER, group):
+            return False
+        status = self.latest.get(group)
+        if status is None or status.state is not GroupState.OFFLINE:
+            return False
+        return (current.number + crc32(group.encode())) % _OFFLINE_ROUNDS != 0
 
     async def _progress(
         self, group: str, brokers: Sequence[str], silence: Silence

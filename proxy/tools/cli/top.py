@@ -44,8 +44,7 @@ async def run(options: argparse.Namespace) -> int:
 
 async def _read(client: AdminClient) -> dict[str, Any]:
     live = await client.get("/v1/live", since=0)
-    groups = [item async for item in client.items("/v1/consumer-groups")]
-    groups.sort(key=lambda group: -(group["lag"] or 0))
+    groups = (await client.get("/v1/consumer-groups", sort="-lag", limit=_ROWS))["items"]
     seconds = live["seconds"]
     last = seconds[-1] if seconds else {"remoting": {}, "grpc": {}, "p50": None, "p99": None}
     return {
@@ -58,7 +57,7 @@ async def _read(client: AdminClient) -> dict[str, Any]:
         "topics": [_without_trend(row) for row in live["topics"][:_ROWS]],
         "groups": [
             {key: group[key] for key in ("name", "state", "members", "lag", "lag_seconds", "rate", "dead_letters")}
-            for group in groups[:_ROWS]
+            for group in groups
         ],
     }
 

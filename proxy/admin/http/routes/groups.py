@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query
 from proxy.admin.http.routes.common import Cursor, GroupName, Limit, Operations, Route, TopicFilter
 from proxy.operations import definitions
 from proxy.operations.definitions import GroupChange, GroupDefinition, GroupOrder, GroupUpdate
-from proxy.operations.groups import consumer_progress, groups
+from proxy.operations.groups import consumer_progress, group_list, groups
 from proxy.operations.groups.consumer_progress import (
     Lag,
     LagQuery,
@@ -17,12 +17,11 @@ from proxy.operations.groups.consumer_progress import (
     ResetOrder,
     ResetResult,
 )
+from proxy.operations.groups.group_list import GroupQuery, GroupSort
 from proxy.operations.groups.group_survey import GroupState
 from proxy.operations.groups.groups import (
     ConsumerGroup,
     ConsumerGroupPage,
-    ConsumerGroupSummary,
-    GroupEntry,
     GroupSummary,
     ProducerGroup,
 )
@@ -35,6 +34,7 @@ from proxy.operations.values import ItemList, Page
 # The worker that surveys the groups at an interval, and the age in seconds up to which a survey answers a request.
 _SURVEYOR = 0
 _MAX_SURVEY_AGE = 15.0
+_MAX_NAMES = 100
 
 router = APIRouter(prefix="/v1", tags=["groups"], route_class=Route)
 
@@ -61,33 +61,29 @@ async def list_consumer_groups(
     prefix: Annotated[str | None, Query(max_length=255, description="only names that begin with this")] = None,
     topic: TopicFilter = None,
     skewed: Annotated[bool | None, Query(description="only groups whose subscriptions differ, or do not")] = None,
+    attention: Annotated[
+        bool | None,
+        Query(
+            description="only groups that are stuck or lagging, have dead letters, wait for members or for a broker's "
+            "answer; or only the others"
+        ),
+    ] = None,
+    name: Annotated[
+        list[str] | None, Query(max_length=_MAX_NAMES, description="only these groups; may be repeated")
+    ] = None,
+    sort: Annotated[
+        GroupSort, Query(description="with - the greatest first; urgency: stuck, lagging, others that need attention")
+    ] = "name",
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> ConsumerGroupPage:
-    page = PageRequest.parse("name", limit, cursor)
+    page = PageRequest.parse(sort, limit, cursor)
+    query = GroupQuery(state, prefix, topic, skewed, attention, None if name is None else frozenset(name))
     interval = operations.services.settings.survey_interval
     surveyed = await operations.run(groups.survey_consumer_groups, max(2 * interval, _MAX_SURVEY_AGE), _SURVEYOR)
-
-    def summary(group: GroupEntry) -> ConsumerGroupSummary:
-        return group.consumer_summary(surveyed.statuses.get(group.name))
-
-    def matches(group: GroupEntry) -> bool:
-        if not group.name.startswith(prefix or ""):
-            return False
-        if (topic, skewed, state) == (None, None, None):
-            return True
-        found = summary(group)
-        return (
-            (topic is None or topic in found.topics) and skewed in (None, found.skewed) and state in (None, found.state)
-        )
-
     # The members at all workers decide whether a group matches, so every group is needed.
-    merged = await operations.gather(groups.list_consumer_groups, page.whole_list)
-    every = groups.with_groups_without_members(merged.value, [*surveyed.statuses, *surveyed.left_out])
-    found = every.filter(matches).page(page, summary)
-    return merged.mark(
-        ConsumerGroupPage(items=found.items, total=found.total, next=found.next, left_out=len(surveyed.left_out))
-    )
+    merged = await operations.gather(groups.list_consumer_groups, PageRequest.parse("name", limit).whole_list)
+    return merged.mark(await group_list.page_of(merged.value, surveyed, query, page))
 
 
 @router.get("/consumer-groups/{group}", summary="One consumer group: members, subscriptions, skew")

@@ -38,8 +38,9 @@ export async function ask(path, options = {}) {
   throw error;
 }
 
+// query: values by parameter; a list repeats the parameter.
 export async function get(path, query = {}) {
-  const pairs = Object.entries(query).filter(([, value]) => value !== "" && value !== null && value !== undefined);
+  const pairs = Object.entries(query).flatMap(([name, value]) => [value].flat().map((item) => [name, item])).filter(([, value]) => value !== "" && value !== null && value !== undefined);
   const text = new URLSearchParams(pairs).toString();
   return (await ask(text ? `${path}?${text}` : path, { signal: AbortSignal.timeout(3 * TIMEOUT) })).json();
 }

@@ -1,6 +1,6 @@
 // Lists of consumer groups, and their states.
 
-import { get, PAGE } from "./api.js";
+import { get } from "./api.js";
 import { groupCreation } from "./definitions.js";
 import { badge, link, make, note } from "./dom.js";
 import { moment, short, span } from "./format.js";
@@ -35,13 +35,33 @@ export function groupTable(label, groups) {
 
 const leftOutNote = (found) => (found.left_out ? note(`${found.left_out.toLocaleString()} groups are beyond admin.survey_groups: their state is unknown here, their own page has it`, "warn") : null);
 
+const ROWS = 100; // groups of a page
+
+const FILTERS = { "": "every state", attention: "needs attention", stuck: "stuck", lagging: "lagging", offline: "offline", online: "online" };
+
+const ORDERS = { name: "by name", "-urgency": "by urgency", "-lag": "by lag", "-lag_seconds": "by oldest message", "-rate": "by rate", "-retry_backlog": "by retries", "-dead_letters": "by dead letters", "-members": "by members" };
+
+const choice = (label, names) => make("select", { "aria-label": label }, Object.entries(names).map(([value, words]) => make("option", { value }, words)));
+
 export function groupList(view) {
-  const filter = make("select", { "aria-label": "state" }, ["", "stuck", "lagging", "offline", "online"].map((name) => make("option", { value: name }, name || "every state")));
+  const filter = choice("state", FILTERS);
+  const order = choice("order", ORDERS);
+  let cursor = null; // of the page that is shown; null: the first
+  let next = null;
   const place = view.panel("Consumer groups", async () => {
-    const found = await get("/v1/consumer-groups", { limit: PAGE, state: filter.value });
-    return [cutNote(found), leftOutNote(found), groupTable("Consumer groups", found.items)];
+    const query = filter.value === "attention" ? { attention: true } : { state: filter.value };
+    const found = await get("/v1/consumer-groups", { ...query, sort: order.value, limit: ROWS, cursor });
+    next = found.next;
+    return [cutNote(found), leftOutNote(found), groupTable("Consumer groups", found.items), pages()];
   }, { wide: true, note: "of all brokers, with and without members" });
-  filter.addEventListener("change", place);
-  view.actions.append(filter);
+  const turn = (to) => {
+    cursor = to;
+    return place();
+  };
+  const pages = () => (cursor || next ? make("p", { class: "row" },
+    make("button", { type: "button", disabled: cursor === null, onclick: () => turn(null) }, "First page"),
+    make("button", { type: "button", disabled: next === null, onclick: () => turn(next) }, "Next page")) : null);
+  [filter, order].forEach((select) => select.addEventListener("change", () => turn(null)));
+  view.actions.append(filter, order);
   groupCreation(view);
 }

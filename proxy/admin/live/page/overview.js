@@ -1,7 +1,7 @@
 // The overview: figures of each second, and what needs attention.
 
 import { $, badge, fill, link, links, make, note } from "./dom.js";
-import { get, getAll } from "./api.js";
+import { get, PAGE } from "./api.js";
 import { areas, lines, spark } from "./charts.js";
 import { load } from "./crane.js";
 import { report } from "./dialog.js";
@@ -16,7 +16,8 @@ const MAX_GROUPS = 30; // rows of consumer groups
 let seconds = [];
 let live = null;
 let hour = null; // steps of the last hour, while the charts show it
-let progress = null; // consumer groups of the API; null before the first answer
+let progress = null; // consumer groups that need attention or have traffic; null before the first answer
+let urgent = 0; // number of groups that need attention
 let groupsError = null; // the reason why they are not known
 
 const both = (second, name) => second.remoting[name] + second.grpc[name];
@@ -38,7 +39,11 @@ export async function lookAround() {
 
 async function lookAtGroups() {
   try {
-    [progress, groupsError] = [(await getAll("/v1/consumer-groups")).items, null];
+    const wanted = { attention: true, sort: "-urgency", limit: $("f-group").value ? PAGE : MAX_GROUPS };
+    const name = (live ? live.groups : []).map((group) => group.name);
+    const [first, busy] = await Promise.all([get("/v1/consumer-groups", wanted), name.length ? get("/v1/consumer-groups", { name, limit: PAGE }) : { items: [] }]);
+    const found = new Map([...first.items, ...busy.items].map((group) => [group.name, group]));
+    [progress, urgent, groupsError] = [[...found.values()], first.total, null];
   } catch (error) {
     [progress, groupsError] = [[], error.message];
   }
@@ -110,9 +115,9 @@ function tiles() {
   $("n-p99").textContent = millis(newest && newest.p99);
   $("n-connections").textContent = short(live.connections.remoting + live.connections.grpc);
   $("n-clients").textContent = short(live.clients);
-  const behind = (progress || []).filter((group) => urgency(group) < 4).length;
-  $("n-attention").textContent = progress && !groupsError ? String(behind) : "–";
-  $("n-attention").className = behind ? "bad" : "";
+  const known = progress && !groupsError;
+  $("n-attention").textContent = known ? String(urgent) : "–";
+  $("n-attention").className = known && urgent ? "bad" : "";
 }
 
 function charts() {

@@ -259,7 +259,8 @@ async def test_search_reads_every_page_and_lists_say_that_they_are_cut(staged: S
 
         async def shorten(route: Route) -> None:
             """A list of two groups needs two pages."""
-            await route.continue_(url=route.request.url.replace("limit=1000", "limit=1"))
+            url = route.request.url.replace("limit=1000", "limit=1").replace("limit=100", "limit=1")
+            await route.continue_(url=url)
 
         await page.route("**/v1/consumer-groups?**", shorten)
         url = staged.replica.app.admin.url
@@ -268,6 +269,18 @@ async def test_search_reads_every_page_and_lists_say_that_they_are_cut(staged: S
         await expect(groups.get_by_role("link")).to_have_text([PUSH_GROUP])
         await open_page(page, url, "groups")
         await expect(page.locator("#detail")).to_contain_text("1 of 2: the search finds the others")
+        names = page.get_by_role("table", name="Consumer groups").locator("tbody tr td:first-child")
+        await expect(names).to_have_text([GROUP])
+        await page.get_by_role("button", name="Next page").click()
+        await expect(names).to_have_text([PUSH_GROUP])
+        await expect(page.get_by_role("button", name="Next page")).to_be_disabled()
+        await page.get_by_label("order").select_option("-dead_letters")
+        await expect(names).to_have_text([GROUP])
+        await page.get_by_role("button", name="Next page").click()
+        await page.get_by_role("button", name="First page").click()
+        await expect(names).to_have_text([GROUP])
+        await page.get_by_label("state").select_option("stuck")
+        await expect(names).to_have_count(0)
 
 
 async def test_unknown_names_are_reported(staged: Stage) -> None:
