@@ -6,6 +6,7 @@ from typing import Any
 
 from remoting.errors import BodyError
 from remoting.fastjson import load_object
+from remoting.messages import Permission
 from remoting.names import DEFAULT_TOPIC
 from remoting.properties import MessageType
 
@@ -35,6 +36,7 @@ NEW_GROUP: Mapping[str, Any] = {
     "consumeTimeoutMinute": 15,
 }
 _MAX_INT = 2**31 - 1
+_READ_AND_WRITE = int(Permission.READ | Permission.WRITE)
 # Lite topics that a member may subscribe to in a group without a quota of its own (SubscriptionGroupAttributes).
 _DEFAULT_LITE_QUOTA = 2_000
 
@@ -70,6 +72,43 @@ def changed_group(stored: Mapping[str, object], changes: Mapping[str, object]) -
     Without attributes, which brokers expect as changes.
     """
     return {**{key: value for key, value in stored.items() if key != "attributes"}, **changes}
+
+
+def copied_topic(name: str, stored: Mapping[str, Any]) -> dict[str, str]:
+    """Return the ext fields of UPDATE_AND_CREATE_TOPIC that create the topic with the TopicConfig of another broker."""
+    attributes = {MESSAGE_TYPE_ATTRIBUTE: MessageType.NORMAL, **(stored.get("attributes") or {})}
+    readable, writable, permission = (int(stored[key]) for key in ("readQueueNums", "writeQueueNums", "perm"))
+    return {
+        **topic_fields(name, "", readable, writable, permission),
+        "topicSysFlag": str(stored.get("topicSysFlag") or 0),
+        "order": "true" if stored.get("order") else "false",
+        "attributes": ",".join(f"+{key}={value}" for key, value in attributes.items()),
+    }
+
+
+def copied_group(stored: Mapping[str, Any]) -> dict[str, object]:
+    """Return the SubscriptionGroupConfig of another broker for UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
+    attributes = stored.get("attributes") or {}
+    return changed_group(stored, {"attributes": {f"+{key}": value for key, value in attributes.items()}})
+
+
+def topic_difference(stored: Mapping[str, Any], kind: str, queues: int, permission: int) -> str | None:
+    """Return the properties of a stored TopicConfig if they differ from a new topic's; None if they agree."""
+    found = (stored.get("attributes") or {}).get(MESSAGE_TYPE_ATTRIBUTE) or MessageType.NORMAL
+    readable, writable, allowed = (int(stored[key]) for key in ("readQueueNums", "writeQueueNums", "perm"))
+    if (str(found), readable, writable, allowed & _READ_AND_WRITE) == (kind, queues, queues, permission):
+        return None
+    return f"type {found}, {readable} read and {writable} write queues, permission {allowed}"
+
+
+def group_difference(stored: Mapping[str, Any], changes: Mapping[str, object]) -> str | None:
+    """Return the properties of a stored SubscriptionGroupConfig if they differ from those of a new group with changes;
+    None if they agree."""
+    found, wanted = {**NEW_GROUP, **stored}, {**NEW_GROUP, **changes}
+    keys = ("consumeMessageOrderly", "retryMaxTimes", "consumeEnable")
+    if all(found[key] == wanted[key] for key in keys):
+        return None
+    return ", ".join(f"{key} {found[key]}" for key in keys)
 
 
 @dataclass(frozen=True, slots=True)

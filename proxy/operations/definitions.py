@@ -18,7 +18,17 @@ from remoting.codes import RequestCode
 from remoting.fastjson import load_object
 from remoting.messages import Permission
 from remoting.names import is_system, retry_topic
-from remoting.topic_group_config import MESSAGE_TYPE_ATTRIBUTE, NEW_GROUP, changed_group, group_changes, topic_fields
+from remoting.topic_group_config import (
+    MESSAGE_TYPE_ATTRIBUTE,
+    NEW_GROUP,
+    changed_group,
+    copied_group,
+    copied_topic,
+    group_changes,
+    group_difference,
+    topic_difference,
+    topic_fields,
+)
 
 _RW = int(Permission.READ | Permission.WRITE)
 _PERMISSIONS = {"RW": _RW, "R": int(Permission.READ), "W": int(Permission.WRITE), "none": 0}
@@ -34,7 +44,7 @@ _Configurations = dict[str, dict[str, Any]]
 
 
 class TopicOrder(RequestBody):
-    """A topic to create at every broker."""
+    """A topic to create at every broker without it."""
 
     name: Name = Field(examples=["orders"])
     kind: TopicKind = "NORMAL"
@@ -58,10 +68,11 @@ class TopicDefinition(Answer):
     queues: int = Field(description="message queues at each broker, of the broker with the most")
     permission: str = Field(examples=["RW"])
     brokers: list[str] = Field(examples=[["broker-a"]])
+    missing: list[str] = Field(description="brokers without it; creating it again adds it there", examples=[[]])
 
 
 class GroupOrder(RequestBody):
-    """A consumer group to create at every broker."""
+    """A consumer group to create at every broker without it."""
 
     name: Name = Field(examples=["orders-billing"])
     fifo: StrictBool = Field(
@@ -87,6 +98,7 @@ class GroupDefinition(Answer):
     retries: int
     enabled: bool = Field(description="whether the group may consume at every broker")
     brokers: list[str] = Field(examples=[["broker-a"]])
+    missing: list[str] = Field(description="brokers without it; creating it again adds it there", examples=[[]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +122,22 @@ class GroupChange:
 
 @operation("topics.create", timeout=REMOTE_TIMEOUT, merged=False, writes=True)
 async def create_topic(services: AdminServices, order: TopicOrder) -> TopicDefinition:
-    """Create a topic. Raises OperationFailed if it exists, RemotingError."""
-    if await _topics(services, order.name):
-        raise conflict(f"the topic {order.name} exists; PATCH changes it")
-    fields = topic_fields(order.name, order.kind, order.queues, order.queues, _PERMISSIONS[order.permission])
-    await _at_all(await _brokers(services), lambda broker: _put_topic(services, broker, fields))
+    """Create a topic at the brokers without it; where others have it, with their further properties.
+
+    Raises OperationFailed if each broker has it, or one with another definition, RemotingError.
+    """
+    permission = _PERMISSIONS[order.permission]
+    found = await _topics(services, order.name)
+    missing = await _missing(services, found)
+    if found:
+        differences = {
+            broker: topic_difference(item, order.kind, order.queues, permission) for broker, item in found.items()
+        }
+        _check_completion(f"topic {order.name}", differences, missing)
+        fields = copied_topic(order.name, next(iter(found.values())))
+    else:
+        fields = topic_fields(order.name, order.kind, order.queues, order.queues, permission)
+    await _at_all(missing, lambda broker: _put_topic(services, broker, fields))
     return await _topic(services, order.name)
 
 
@@ -159,6 +182,7 @@ async def _topic(services: AdminServices, name: str) -> TopicDefinition:
         queues=max(int(item["writeQueueNums"]) for item in found.values()),
         permission=next(text for text, bits in _PERMISSIONS.items() if bits == permission),
         brokers=list(found),
+        missing=await _missing(services, found),
     )
 
 
@@ -182,12 +206,16 @@ def _kind(item: Mapping[str, Any]) -> str:
 
 @operation("groups.create", timeout=REMOTE_TIMEOUT, merged=False, writes=True)
 async def create_group(services: AdminServices, order: GroupOrder) -> GroupDefinition:
-    """Create a consumer group. Raises OperationFailed if it exists, RemotingError."""
-    if await _groups(services, order.name):
-        raise conflict(f"the consumer group {order.name} exists; PATCH changes it")
+    """Create a consumer group at the brokers without it. Raises as `create_topic` does."""
     changes = group_changes(order.fifo, order.retries, order.enabled)
-    configuration = {**NEW_GROUP, "groupName": order.name, **changes}
-    await _at_all(await _brokers(services), lambda broker: _put_group(services, broker, configuration))
+    found = await _groups(services, order.name)
+    missing = await _missing(services, found)
+    configuration: dict[str, object] = {**NEW_GROUP, "groupName": order.name, **changes}
+    if found:
+        differences = {broker: group_difference(item, changes) for broker, item in found.items()}
+        _check_completion(f"consumer group {order.name}", differences, missing)
+        configuration = copied_group(next(iter(found.values())))
+    await _at_all(missing, lambda broker: _put_group(services, broker, configuration))
     return await get_group(services, order.name)
 
 
@@ -202,6 +230,7 @@ async def get_group(services: AdminServices, group: str) -> GroupDefinition:
         retries=int(first.get("retryMaxTimes", NEW_GROUP["retryMaxTimes"])),
         enabled=all(item.get("consumeEnable", True) for item in found.values()),
         brokers=list(found),
+        missing=await _missing(services, found),
     )
 
 
@@ -251,6 +280,26 @@ async def _known_group(services: AdminServices, name: str) -> _Configurations:
 
 async def _brokers(services: AdminServices) -> list[str]:
     return sorted(await services.replica.core.backend.brokers())
+
+
+async def _missing(services: AdminServices, found: _Configurations) -> list[str]:
+    """Return the brokers without a topic or group."""
+    return [broker for broker in await _brokers(services) if broker not in found]
+
+
+def _check_completion(item: str, differences: Mapping[str, str | None], missing: Iterable[str]) -> None:
+    """Raise OperationFailed if an existing item has no broker to be added at, or is to be another there.
+
+    differences: by broker with the item.
+    """
+    if not missing:
+        raise conflict(f"the {item} exists; PATCH changes it")
+    for broker, difference in differences.items():
+        if difference is not None:
+            raise conflict(
+                f"the {item} exists at {broker} with another definition ({difference}): create it at "
+                f"{', '.join(missing)} with the same one, or PATCH it first"
+            )
 
 
 async def _configurations(services: AdminServices, code: RequestCode, key: str, name: str) -> _Configurations:

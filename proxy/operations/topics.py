@@ -51,6 +51,7 @@ class TopicDetail(Answer):
     kind: str = Field(examples=["NORMAL"])
     order: str | None = Field(description="the fixed order of its queues, if any", examples=[None])
     brokers: list[RouteBroker]
+    missing: list[str] = Field(description="brokers without it", examples=[[]])
 
 
 # Prefixes of topics that no application has created.
@@ -117,6 +118,7 @@ async def get_topic(services: AdminServices, name: str) -> TopicDetail:
         kind=await _message_type(replica, name, route.brokers),
         order=None if not order else str(order),
         brokers=[_route_broker(queues, addresses[queues.broker]) for queues in route.queues],
+        missing=sorted(set(await replica.core.backend.brokers()).difference(addresses)),
     )
 
 

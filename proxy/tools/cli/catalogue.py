@@ -1,13 +1,14 @@
 """Topics and consumer groups of the brokers, with their configurations and statistics."""
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from proxy.operations.groups import offset_table
 from proxy.operations.groups.offset_table import QueueOffsets
-from proxy.tools.cli.client import Client
+from proxy.tools.cli.client import Client, CommandError
+from proxy.tools.cli.output import warn
 from proxy.tools.cli.reading import Queue
 from remoting.codes import RequestCode, ResponseCode
 from remoting.fastjson import load_object
@@ -108,6 +109,34 @@ async def topic_stats(client: Client, topic: str, brokers: Iterable[str]) -> lis
         ),
         key=lambda stats: stats.queue,
     )
+
+
+async def missing(client: Client, configurations: Configurations) -> list[str]:
+    """Return the brokers without a topic or group."""
+    return [broker for broker in sorted(await client.brokers()) if broker not in configurations]
+
+
+def check_completion(item: str, noun: str, differences: Mapping[str, str | None], missing: Sequence[str]) -> None:
+    """Raise CommandError if an existing item has no broker to be added at, or is to be another there.
+
+    noun: `topics` or `groups`; differences: by broker with the item.
+    """
+    if not missing:
+        raise CommandError(f"{item} exists; `gantry {noun} update` changes it")
+    for broker, difference in differences.items():
+        if difference is not None:
+            raise CommandError(
+                f"{item} exists at {broker} with another definition ({difference}): create it at {', '.join(missing)} "
+                f"with the same one, or change it first with `gantry {noun} update`"
+            )
+
+
+def warn_of_missing(item: str, noun: str, missing: Sequence[str]) -> None:
+    """Write a warning if there are brokers without the item."""
+    if missing:
+        warn(
+            f"{item} is missing at {', '.join(missing)}; `gantry {noun} create` with the same definition adds it there"
+        )
 
 
 # Groups.

@@ -18,7 +18,7 @@ from proxy.tools.cli.reading import Queue
 from remoting.codes import RequestCode, ResponseCode, version_text
 from remoting.names import RETRY_PREFIX
 from remoting.routes import TopicRoute
-from remoting.topic_group_config import NEW_GROUP, changed_group, group_changes
+from remoting.topic_group_config import NEW_GROUP, changed_group, copied_group, group_changes, group_difference
 
 _TO_THE_END = -1
 _NO_MEMBERS = frozenset((int(ResponseCode.CONSUMER_NOT_ONLINE),))
@@ -127,9 +127,11 @@ async def _show(client: Client, output: Output, name: str) -> None:
         }
         for item in queues
     ]
+    missing = await catalogue.missing(client, configurations)
     if output.json:
-        output.dump({**described, "members": connections, "queues": details})
+        output.dump({**described, "missing": missing, "members": connections, "queues": details})
         return
+    catalogue.warn_of_missing(f"consumer group {name}", "groups", missing)
     order = "in order" if described["fifo"] else "in any order"
     output.line((name, "bold"), f"  {len(connections)} members, {order}, {_behind(described)}")
     if connections:
@@ -146,10 +148,15 @@ async def _configurations(client: Client, name: str) -> Configurations:
 
 
 async def _create(client: Client, options: argparse.Namespace) -> None:
-    if options.name in await catalogue.groups(client, system=True):
-        raise CommandError(f"consumer group {options.name} exists; `gantry groups update` changes it")
-    for broker in await client.brokers():
-        await _put(client, broker, {**NEW_GROUP, "groupName": options.name, **_changes(options)})
+    found = (await catalogue.groups(client, system=True)).get(options.name, {})
+    missing, changes = await catalogue.missing(client, found), _changes(options)
+    configuration: dict[str, object] = {**NEW_GROUP, "groupName": options.name, **changes}
+    if found:
+        differences = {broker: group_difference(item, changes) for broker, item in found.items()}
+        catalogue.check_completion(f"consumer group {options.name}", "groups", differences, missing)
+        configuration = copied_group(next(iter(found.values())))
+    for broker in missing:
+        await _put(client, broker, configuration)
 
 
 async def _update(client: Client, options: argparse.Namespace) -> None:

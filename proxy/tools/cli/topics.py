@@ -12,7 +12,7 @@ from proxy.tools.cli.output import Output, clock
 from remoting.codes import RequestCode
 from remoting.messages import Permission
 from remoting.routes import TopicRoute
-from remoting.topic_group_config import topic_fields
+from remoting.topic_group_config import copied_topic, topic_difference, topic_fields
 
 _BOTH_WAYS = int(Permission.READ | Permission.WRITE)
 
@@ -76,6 +76,7 @@ async def _show(client: Client, output: Output, name: str) -> None:
     configurations = await _configurations(client, name)
     queues = await catalogue.topic_stats(client, name, configurations)
     summary = _summary(name, configurations, queues)
+    missing = await catalogue.missing(client, configurations)
     if output.json:
         details = [
             {
@@ -88,8 +89,9 @@ async def _show(client: Client, output: Output, name: str) -> None:
             }
             for stats in queues
         ]
-        output.dump({**summary, "queues": details})
+        output.dump({**summary, "missing": missing, "queues": details})
         return
+    catalogue.warn_of_missing(f"topic {name}", "topics", missing)
     output.line((name, "bold"), f"  {summary['type']}, {summary['messages']:,} messages in {len(queues)} queues")
     output.table(
         ("BROKER", "QUEUE", "FIRST", "END", "MESSAGES", "LAST MESSAGE"),
@@ -102,9 +104,18 @@ async def _show(client: Client, output: Output, name: str) -> None:
 
 async def _create(client: Client, options: argparse.Namespace) -> None:
     name = options.name
-    if name in await catalogue.topics(client, system=True):
-        raise CommandError(f"topic {name} exists; `gantry topics update` changes it")
-    await create(client, name, options.type, options.queues)
+    found = (await catalogue.topics(client, system=True)).get(name)
+    if found is None:
+        await create(client, name, options.type, options.queues)
+        return
+    missing = await catalogue.missing(client, found)
+    differences = {
+        broker: topic_difference(item, options.type, options.queues, _BOTH_WAYS) for broker, item in found.items()
+    }
+    catalogue.check_completion(f"topic {name}", "topics", differences, missing)
+    fields = copied_topic(name, next(iter(found.values())))
+    for broker in missing:
+        await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {**fields, "bname": broker})
 
 
 async def _update(client: Client, options: argparse.Namespace) -> None:

@@ -47,7 +47,7 @@ async def get_topic_queues(operations: Operations, topic: TopicName) -> TopicQue
     return await operations.run(topic_queues.get_queues, topic)
 
 
-@router.post("/topics", tags=["operations"], summary="Create a topic at every broker; 409 if it exists")
+@router.post("/topics", tags=["operations"], summary="Create a topic at every broker; 409 if each has it")
 async def create_topic(operations: Operations, order: TopicOrder) -> TopicDefinition:
     return await operations.run(definitions.create_topic, order)
 

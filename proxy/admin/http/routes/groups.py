@@ -93,7 +93,7 @@ async def get_consumer_group(operations: Operations, group: GroupName) -> Consum
 
 
 @router.post(
-    "/consumer-groups", tags=["operations"], summary="Create a consumer group at every broker; 409 if it exists"
+    "/consumer-groups", tags=["operations"], summary="Create a consumer group at every broker; 409 if each has it"
 )
 async def create_consumer_group(operations: Operations, order: GroupOrder) -> GroupDefinition:
     return await operations.run(definitions.create_group, order)
