@@ -13,6 +13,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from tests.cluster.servers import eventually
 from tests.proxy.messages import request
+from tests.proxy.observability.metrics.samples import samples_of
 from tests.proxy.replica import Client, ask_route, running
 from tests.proxy.tools.doctor.servers import create_topic
 from tests.waiting import until
@@ -55,6 +56,7 @@ async def test_a_full_connection_is_read_on_after_its_polls_have_ended(app: App)
     assert {reply.code for reply in ended} == {ResponseCode.PULL_NOT_FOUND}
     assert {reply.remark for reply in ended} == {"too many requests of this connection are in flight"}
     assert sum(channel.ended_polls for channel in app.remoting.channels) == _WAITING
+    assert samples_of(app.metrics, "gantry_ended_polls_total") == {(): _WAITING}
     # Those behind the limit take their places and go on waiting.
     assert not any(poll.done() for poll in polls[_WAITING:])
     await client.close()
