@@ -178,7 +178,8 @@ def test_built_image_serves(built: Path, tmp_path: Path) -> None:
     port = free_port()
     environment = {"PATH": f"{built}/opt/gantry/bin:/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1"}
     command = ["gantry", "serve", "--listen", f"127.0.0.1:{port}", "--embedded", str(tmp_path / "store")]
-    environment["GANTRY_ADMIN__LISTEN"] = "off"
+    admin = free_port()
+    environment["GANTRY_ADMIN__LISTEN"] = f"127.0.0.1:{admin}"
     (tmp_path / "work").mkdir()
     process = subprocess.Popen(
         [str(built / "opt/gantry/bin/gantry"), *command[1:]],
@@ -199,7 +200,7 @@ def test_built_image_serves(built: Path, tmp_path: Path) -> None:
             assert answer.status == 200
         found = asyncio.run(run_doctor(HostPort("127.0.0.1", port)))
         assert {"remoting.answers", "grpc.answers", "health.ready"} <= codes(found)
-        _healthy(environment, port)
+        _healthy(environment, admin)
     finally:
         process.send_signal(signal.SIGTERM)
         _, rest = process.communicate(timeout=60)
@@ -213,6 +214,6 @@ def _healthy(environment: dict[str, str], port: int) -> None:
     (check,) = arguments(IMAGE, "HEALTHCHECK")
     words: list[str] = json.loads(check.partition("CMD ")[2])
     for at, status in ((port, 0), (free_port(), 1)):
-        command = [word.replace(":8080", f":{at}") for word in words]
+        command = [word.replace(":8090", f":{at}") for word in words]
         done = subprocess.run(command, env=environment, capture_output=True, check=False)
         assert done.returncode == status, done.stderr

@@ -85,7 +85,7 @@ def test_pods_meet_the_restricted_security_standard(pod: dict[str, Any], contain
     assert {kind for volume in pod["volumes"] for kind in volume if kind != "name"} <= {"configMap", "emptyDir"}
 
 
-def test_probes_ask_for_health_at_the_clients_port(container: dict[str, Any]) -> None:
+def test_probes_ask_for_health_at_the_admin_listener(container: dict[str, Any]) -> None:
     probes = {name: container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")}
     assert {name: probe["path"] for name, probe in probes.items()} == {
         "startup": "/livez",
@@ -93,18 +93,23 @@ def test_probes_ask_for_health_at_the_clients_port(container: dict[str, Any]) ->
         "readiness": "/readyz",
     }
     assert {probe["path"] for probe in probes.values()} <= set(PATHS)
-    assert {probe["port"] for probe in probes.values()} == {"access"}
+    assert {probe["port"] for probe in probes.values()} == {"admin"}
 
 
 def test_ports_are_those_of_the_configuration(manifests: dict[str, Any], container: dict[str, Any]) -> None:
     found = settings(DEPLOY / "kubernetes" / "gantry.toml")
     ports = {port["name"]: f":{port['containerPort']}" for port in container["ports"]}
-    assert ports == {"access": found.listen[0].address, "metrics": found.metrics_listen}
+    assert ports == {
+        "access": found.listen[0].address,
+        "metrics": found.metrics_listen,
+        "admin": found.admin.listen,
+    }
     (service,) = manifests["Service"]["spec"]["ports"]
     metadata = manifests["Service"]["metadata"]
     assert found.listen[0].advertise == f"{metadata['name']}.{metadata['namespace']}.svc:{service['port']}"
     named = {port["port"] for rule in manifests["NetworkPolicy"]["spec"]["ingress"] for port in rule["ports"]}
-    assert named == ports.keys()
+    # Only the node's probes reach the admin listener.
+    assert named == ports.keys() - {"admin"}
 
 
 def test_configuration_is_mounted(manifests: dict[str, Any], pod: dict[str, Any]) -> None:

@@ -107,7 +107,16 @@ def test_every_alert_has_severity_and_remedy() -> None:
     for rule in rules():
         if "alert" in rule:
             assert rule["labels"]["severity"] in ("warning", "critical")
-            assert rule["annotations"].keys() == {"summary", "description"}
+            assert rule["annotations"].keys() == {"summary", "description", "runbook_url"}
+
+
+def test_every_alert_has_a_section_of_the_runbook_and_every_section_an_alert() -> None:
+    page = "docs/operating/alerts.md"
+    sections = re.findall(r"^### (\w+)$", (ROOT / page).read_text(), re.MULTILINE)
+    alerts = {rule["alert"]: rule["annotations"]["runbook_url"] for rule in rules() if "alert" in rule}
+    assert sorted(sections) == sorted(alerts)
+    # The site's anchor of a title that is one word.
+    assert alerts == {name: f"{page}#{name.lower()}" for name in alerts}
 
 
 # Existing metrics.
@@ -187,6 +196,13 @@ def test_queries_use_existing_metrics_and_labels(shown: dict[str, frozenset[str]
             elif missing := use.labels - known[use.metric]:
                 wrong.append(f"{where}: {use.metric} has no label {', '.join(sorted(missing))}")
     assert wrong == []
+
+
+def test_annotations_and_the_runbook_name_existing_metrics(shown: dict[str, frozenset[str]]) -> None:
+    texts = [*(text for rule in rules() for text in rule.get("annotations", {}).values())]
+    texts.append((ROOT / "docs" / "operating" / "alerts.md").read_text())
+    named = {name for text in texts for name in re.findall(r"\b(?:gantry|rocketmq|process)_[a-z0-9_]+", text)}
+    assert named - shown.keys() == set()
 
 
 def test_query_check_detects_wrong_queries() -> None:

@@ -1,9 +1,12 @@
 """Sockets of the listener: addresses, Unix sockets, options, restart."""
 
 import asyncio
+import os
 import socket
+import stat
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -172,6 +175,24 @@ def test_a_unix_socket_is_served_and_removed(run: Run, tmp_path: Path) -> None:
                     pass
             assert path.exists()
         assert not path.exists()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(("options", "mode"), [({}, 0o600), ({"socket_mode": 0o660}, 0o660)])
+def test_only_the_owner_may_open_a_unix_socket_unless_the_mode_says_otherwise(
+    run: Run, tmp_path: Path, options: dict[str, Any], mode: int
+) -> None:
+    """Whoever may open it names the client's address by a PROXY header."""
+
+    async def scenario() -> None:
+        path = tmp_path / "gantry.sock"
+        before = os.umask(0)
+        try:
+            async with listening(address=f"unix:{path}", **options):
+                assert stat.S_IMODE(path.stat().st_mode) == mode
+        finally:
+            os.umask(before)
 
     run(scenario())
 

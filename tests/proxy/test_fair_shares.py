@@ -15,6 +15,7 @@ from proxy.core.remoting_channel import RemotingChannel
 from proxy.settings.loading import load
 from remoting.frame import FrameDecoder
 from tests.attacks.flood import FLOODS, send_frame
+from tests.proxy.observability.metrics.samples import samples_of
 
 pytestmark = pytest.mark.anyio
 
@@ -142,6 +143,7 @@ async def test_a_flood_leaves_a_good_client_half_of_its_fair_share(tmp_path: Pat
         for _ in range(_ATTEMPTS):
             alone, beside = await send_rates(app, FLOODS[name], connections)
             shares.append(beside / alone)
+            assert samples_of(app.metrics, "gantry_fair_turns_total")["divided",] > 0
             if shares[-1] >= _SHARE:
                 return
     assert max(shares) >= _SHARE, shares

@@ -9,7 +9,9 @@ from proxy.core.client_registry import Member
 from proxy.core.messaging import Messaging
 from proxy.observability.metrics.family import Family, Kind, Labels, Samples, by_label
 
-BYTES = Family("gantry_request_bytes", Kind.GAUGE, "Bytes of the bodies of in-flight requests.")
+BYTES = Family(
+    "gantry_request_bytes", Kind.GAUGE, "Memory of in-flight requests in bytes, compared with `limits.total_bytes`."
+)
 TASKS = Family("gantry_tasks", Kind.GAUGE, "Unfinished asyncio tasks of the process.")
 TURNS = Family(
     "gantry_fair_turns",

@@ -22,6 +22,7 @@ from tests.proxy.auth.test_authority import command
 from tests.proxy.auth.test_replica import CREATE, replica
 from tests.proxy.auth.users import BOB, IMPOSTOR, ROOT, signed
 from tests.proxy.messages import request
+from tests.proxy.observability.metrics.samples import samples_of
 from tests.proxy.replica import Client
 
 pytestmark = pytest.mark.anyio
@@ -80,6 +81,7 @@ async def test_lines_reach_the_topic_once_it_exists_and_cause_no_further_lines(
         ]
         assert not [key for key in (ROOT, BOB, IMPOSTOR) if key.secret_key in "".join(stored)]
         assert _outcomes(app) == {("written",): 4}
+        assert samples_of(app.metrics, "gantry_audit_topic_lines_total") == {("written",): 4}
         await client.close()
     warnings = [record for record in caplog.records if "audit log is not written" in record.getMessage()]
     assert [record.levelname for record in warnings] == ["WARNING"]

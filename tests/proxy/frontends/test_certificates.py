@@ -41,6 +41,7 @@ async def test_ends_of_validity_are_metrics_by_role_and_file(tmp_path: Path) -> 
     for role, (name, days) in expected.items():
         assert ends[role, str(tmp_path / "c" / name)] == pytest.approx(time.time() + days * _DAY, abs=60)
     assert len(ends) == 3
+    assert NOT_AFTER.series_name == "gantry_certificate_not_after_seconds"
     assert values(certificates)[OUTDATED.name] == {("listener",): 0.0}
     [problem] = certificates.problems()
     assert problem == f"{authority.crl_file} (crl) expires in 2 days"
@@ -67,6 +68,7 @@ async def test_unusable_changes_are_problems_and_the_former_certificate_stays(tm
     await certificates.refresh()
     assert certificates.listeners.context is context
     assert values(certificates)[OUTDATED.name] == {("listener",): 1.0}
+    assert OUTDATED.series_name == "gantry_certificates_outdated"
     [problem] = certificates.problems()
     assert problem.startswith(f"not reloaded: {issued.key}: mode 0644 gives other users access")
     issued.key.chmod(0o600)

@@ -17,6 +17,7 @@ from proxy.app import App
 from proxy.settings.model import Settings
 from tests.cluster.grpc.consumer import Consumer, bodies
 from tests.cluster.servers import eventually
+from tests.proxy.observability.metrics.samples import samples_of
 from tests.proxy.replica import Client, ask_route, running
 from tests.proxy.tools.doctor.servers import create_topic
 
@@ -144,3 +145,4 @@ async def test_messages_of_a_killed_grpc_consumer_reach_another_member(app: App)
         assert bodies(await alive.receive_all(1, auto_renew=True)) == [b"m"]
         assert time.monotonic() - began < _RENEWAL / 2
         assert app.grpc.service.client_lifecycle.lost["reset"] == 1
+        assert samples_of(app.metrics, "gantry_grpc_lost_clients_total")["reset",] == 1

@@ -33,6 +33,7 @@ from remoting.codes import RequestCode
 from remoting.command import RemotingCommand, response
 from tests.proxy.fakes import FakeChannel
 from tests.proxy.messages import request
+from tests.proxy.observability.metrics.samples import samples_of
 from tests.proxy.replica import Client, running
 
 pytestmark = pytest.mark.anyio
@@ -129,6 +130,7 @@ async def test_a_delivery_continues_the_trace_of_the_send(collector: Collector, 
         pulled = await client.ask(request(RequestCode.PULL_MESSAGE, **PULL))
         assert app.tracing is not None
         assert app.tracing.spans == {"request": 1, "delivery": 1}
+        assert samples_of(app.metrics, "gantry_spans_total") == {("request",): 1, ("delivery",): 1}
     assert [each.trace_id for each in observations] == [TRACE, None]
     sent, delivered = collector.span("send orders"), collector.span("deliver orders")
     assert sent.trace_id.hex() == delivered.trace_id.hex() == TRACE

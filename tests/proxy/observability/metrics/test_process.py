@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import resource
 import time
 from collections.abc import Iterator
 from itertools import pairwise
@@ -74,6 +75,12 @@ async def test_build_and_process_metrics_are_read() -> None:
         1,
     )
     series = {family.series_name: samples for family, samples in families}
+    assert series["gantry_build_info"] == {(version, python, loop, build): 1}
+    # A started process, whose pauses are in a histogram even without any.
+    assert 0 < time.time() - series["process_start_time_seconds"][()] < 86_400  # type: ignore[operator]
+    assert set(series["gantry_gc_pause_seconds"]) == {("0",), ("1",), ("2",)}
+    assert series["process_max_fds"][()] == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    assert series["process_virtual_memory_bytes"][()] > series["process_resident_memory_bytes"][()]  # type: ignore[operator]
     assert series["process_resident_memory_bytes"][()] > 2**20  # type: ignore[operator]
     assert series["process_open_fds"][()] > 2  # type: ignore[operator]
     assert series["process_cpu_seconds_total"][()] > 0  # type: ignore[operator]

@@ -152,4 +152,7 @@ async def test_retention_is_applied_at_the_start(tmp_path: Path) -> None:
     async with run_recorder(tmp_path) as recorder:
         await until(lambda: recorder.counts.removed)
     assert recorder.counts.removed == {"age": 1}
+    metrics = Metrics()
+    metrics.add(recorder.read_metrics)
+    assert values(metrics)["gantry_traffic_removed_total", "age"] == 1
     assert not old.exists()
