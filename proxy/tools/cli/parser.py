@@ -332,7 +332,7 @@ _GROUP_ACTIONS: _Actions = (
     (
         "delete",
         "delete a group with its offsets",
-        "Delete a consumer group and its offsets. Asks for confirmation.",
+        "Delete a consumer group without members, and its offsets. Asks for confirmation.",
         _delete_group,
     ),
     (
