@@ -69,12 +69,23 @@ class StoredMessageDetail(MessageSummary):
 class MessageResend(RequestBody):
     """Where to send a message again; it stays where it is."""
 
-    to: Target = Field(
-        "topic",
+    to: Target | None = Field(
+        None,
         description="topic: the message's topic, for every group; retry: the group's retry topic, which remoting push "
-        "consumers read; pop_retry: the retry topic of consumers that pop; auto: one of the latter",
+        "consumers read; pop_retry: the retry topic of consumers that pop; auto: one of the latter; null: auto with a "
+        "group, or else topic",
     )
     group: Name | None = Field(None, description="the consumer group, unless it is for the topic", examples=["billing"])
+
+    @property
+    def target(self) -> Target:
+        """The chosen target, or else the one that reaches no other group. Raises OperationFailed."""
+        target: Target = self.to or ("topic" if self.group is None else "auto")
+        if target != "topic" and self.group is None:
+            raise invalid("body group", f"resending to {target} needs a consumer group")
+        if target == "topic" and self.group is not None:
+            raise invalid("body to", "resending to the topic reaches every group: leave out group, or to")
+        return target
 
 
 class MessageResent(Answer):
@@ -318,16 +329,12 @@ def _summary(found: Found, contents: bool) -> MessageSummary:
 @operation("messages.resend", timeout=REMOTE_TIMEOUT, merged=False, writes=True)
 async def resend_message(services: AdminServices, order: MessageOrder) -> MessageResent:
     """Send a copy of a message to its topic, or to one group. Raises OperationFailed, RemotingError."""
-    resend = order.resend
-    if resend.to != "topic":
-        if resend.group is None:
-            raise invalid("body group", f"resending to {resend.to} needs a consumer group")
-        await check_group(services.replica, resend.group)
+    target, group = order.resend.target, order.resend.group
+    if group is not None:
+        await check_group(services.replica, group)
     found = await find(services, order.topic, order.message_id)
-    message, topic = found.message, order.topic
-    if resend.to != "topic":
-        assert resend.group is not None
-        topic = await target_topic(services.replica, resend.group, found.broker, message, resend.to, order.protocols)
-    queue = message.queue_id if resend.to == "topic" else 0
+    message, topic, queue = found.message, order.topic, found.message.queue_id
+    if group is not None:
+        topic, queue = await target_topic(services.replica, group, found.broker, message, target, order.protocols), 0
     await send_again(services.replica, found.broker, topic, message, order.topic, queue)
     return MessageResent(message_id=order.message_id, topic=topic)

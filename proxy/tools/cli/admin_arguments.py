@@ -86,6 +86,7 @@ def _show_message(command: argparse.ArgumentParser) -> None:
 def _resend_message(command: argparse.ArgumentParser) -> None:
     _message(command)
     command.add_argument("--group", metavar="NAME", help="only to this consumer group (default: to the topic)")
+    arguments.add_confirmation(command)
 
 
 def _group(command: argparse.ArgumentParser) -> None:
@@ -116,6 +117,7 @@ def _resend_dead_letters(command: argparse.ArgumentParser) -> None:
         default="auto",
         help="target: the group's retry topic, or the topic with all its groups (default: auto)",
     )
+    arguments.add_confirmation(command)
 
 
 def _purge(command: argparse.ArgumentParser) -> None:
@@ -165,7 +167,8 @@ def _top(command: argparse.ArgumentParser) -> None:
 
 
 def _drain(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--undo", action="store_true", help="end the drain")
+    command.add_argument("--undo", action="store_true", help="end the drain, without a question")
+    arguments.add_confirmation(command)
 
 
 def _check_config(command: argparse.ArgumentParser) -> None:
@@ -221,7 +224,7 @@ MESSAGE_ACTIONS: Actions = (
     (
         "resend",
         "send a copy of a message",
-        "Send a copy of a message to its topic, or to one consumer group. "
+        "Send a copy of a message to its topic, or to one consumer group. Asks for confirmation. "
         "Example: gantry message resend orders 7F000001000018B4AAC2000000000001 --group billing",
         _resend_message,
     ),
@@ -237,7 +240,7 @@ DLQ_ACTIONS: Actions = (
     (
         "resend",
         "send dead letters to their group again",
-        "Send dead letters to their group again; they stay in the dead letter queue. "
+        "Send dead letters to their group again; they stay in the dead letter queue. Asks for confirmation. "
         "Example: gantry dlq resend billing --max 100",
         _resend_dead_letters,
     ),
@@ -313,7 +316,8 @@ COMMANDS: tuple[tuple[str, str, str, Fill | Actions], ...] = (
     (
         "drain",
         "move clients to other replicas",
-        "Ask clients to reconnect to other replicas; the process continues. Example: gantry drain --undo",
+        "Ask clients to reconnect to other replicas; the process continues. Asks for confirmation. "
+        "Example: gantry drain --undo",
         _drain,
     ),
     ("config", "check and show settings without starting", "Check and show settings without starting.", CONFIG_ACTIONS),

@@ -73,6 +73,9 @@ async def _resend(client: AdminClient, options: argparse.Namespace, output: Outp
         ids = [letter["message_id"] for letter in found["items"]]
     if not ids and not output.json:
         output.line(f"group {options.group} has no dead letters")
+    if ids:
+        receiver = "their topics, for every group of these" if options.to == "topic" else "it"
+        confirm(options, f"send {len(ids):,} dead letters of group {options.group} to {receiver} again?")
     failed = 0
     for start in range(0, len(ids), _MAX):
         body = {"message_ids": ids[start : start + _MAX], "to": options.to}

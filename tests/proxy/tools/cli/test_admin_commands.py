@@ -54,7 +54,12 @@ def test_message_is_listed_shown_located_and_resent(served: AdminShell) -> None:
         "state": "consumed",
         "retries": 0,
     }
-    served.ok("message", "resend", "seen", sent["id"])
+    resend = ("message", "resend", "seen", sent["id"])
+    question = f"send a copy of message {sent['id']} to every consumer group of topic seen?"
+    assert served.refused(*resend, status=2) == f"{question} There is no terminal to ask: give --yes"
+    assert "to consumer group reader? There is" in served.refused(*resend, "--group", "reader", status=2)
+    assert len(served.ok("message", "list", "seen", "--json").objects) == 1
+    served.ok(*resend, "--yes")
     assert len(served.ok("message", "list", "seen", "--json").objects) == 2
     assert "no message" in served.refused("message", "show", "seen", "unknown")
     assert "missing" in served.refused("message", "list", "missing")
@@ -80,7 +85,7 @@ def test_reader_without_token_gets_no_body(served: AdminShell) -> None:
     for search in ("--key", "--sql"):
         listed = served.run("message", "list", "closed", search, "a = 1", env={"GANTRY_ADMIN_TOKEN": ""})
         assert (listed.status, "admin.contents" in listed.err) == (1, True)
-    refused = served.run("drain", env={"GANTRY_ADMIN_TOKEN": ""})
+    refused = served.run("drain", "--yes", env={"GANTRY_ADMIN_TOKEN": ""})
     assert refused.status == 1
     assert "--token" in refused.err
 
@@ -159,7 +164,9 @@ def test_dead_letters_are_listed_and_purged(served: AdminShell) -> None:
 
 
 def test_drain_is_begun_and_ended(served: AdminShell) -> None:
-    assert "drains" in served.ok("drain").out
+    assert "reconnect to other replicas? There is no terminal" in served.refused("drain", status=2)
+    assert served.ok("top", "--once", "--json").object["draining"] is False
+    assert "drains" in served.ok("drain", "--yes").out
     assert served.ok("top", "--once", "--json").object["draining"] is True
     assert "resumed" in served.ok("drain", "--undo").out
 
