@@ -10,14 +10,14 @@ from pydantic import Field
 from proxy.embedded.broker.filters import SqlFilter
 from proxy.operations.failures import Failure, FailureKind, OperationFailed, not_found
 from proxy.operations.groups.known_groups import check_group
-from proxy.operations.messages import key_search, message_bodies, message_lookup
+from proxy.operations.messages import key_search, message_bodies, message_lookup, message_scan
 from proxy.operations.messages.key_search import SearchExhausted
 from proxy.operations.messages.message_bodies import Body, BodyFormat
 from proxy.operations.messages.message_lookup import EVER, Found
-from proxy.operations.messages.message_scan import Exhausted, PageRange, QueueName, place_of, scan
+from proxy.operations.messages.message_scan import PageRange, QueueName, place_of
 from proxy.operations.messages.resending import Protocols, Target, origin, send_again, target_topic
 from proxy.operations.operation import BULK_TIMEOUT, REMOTE_TIMEOUT, operation
-from proxy.operations.paging import BadCursor, PageRequest, Place, cursor_of
+from proxy.operations.paging import PageRequest, Place, cursor_of
 from proxy.operations.replica import Replica
 from proxy.operations.services import AdminServices
 from proxy.operations.values import Answer, Name, RequestBody, Timestamp, at_milliseconds
@@ -153,10 +153,7 @@ class MessageQuery:
     def page(self) -> PageRequest:
         """Return the wanted page. Raises BadCursor."""
         oldest = self.order == "oldest" or (self.order is None and self.offset is not None)
-        page = PageRequest.parse("stored" if oldest else "-stored", self.limit, self.cursor)
-        if page.after is not None and type(page.after.value) is not int:
-            raise BadCursor
-        return page
+        return message_scan.page_request(self.limit, self.cursor, oldest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,23 +205,9 @@ async def list_messages(services: AdminServices, query: MessageQuery) -> Message
 
     if query.key is not None:
         return await _by_key(services, query, page, view)
-    found: list[MessageSummary] = []
-    last: Place | None = None
-    complete = True
     queues = await _queues(services.replica, query)
     wanted = PageRange(query.begin, query.end, query.offset or 0, page.order.descending, page.after)
-    async with aclosing(scan(services.replica, queues, wanted, view)) as scanned:
-        try:
-            async for place, summary in scanned:
-                if len(found) == page.limit:
-                    complete = False
-                    break
-                last = place
-                if summary is not None:
-                    found.append(summary)
-        except Exhausted:
-            complete = False
-    following = None if complete or last is None else cursor_of(last, page.order)
+    found, following = await message_scan.read_page(services.replica, queues, wanted, page, view)
     return MessagePage(items=found, next=following)
 
 

@@ -95,8 +95,19 @@ def _group(command: argparse.ArgumentParser) -> None:
 
 def _dead_letters(command: argparse.ArgumentParser) -> None:
     _group(command)
+    _add_max(command)
+    _add_before(command)
+
+
+def _add_max(command: argparse._ActionsContainer) -> None:
     command.add_argument(
-        "--max", type=arguments.positive, default=32, metavar="N", help="maximum number, at most 100 (default: 32)"
+        "--max", "--limit", type=arguments.positive, default=32, metavar="N", help="maximum number (default: 32)"
+    )
+
+
+def _add_before(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--before", metavar="CURSOR", help="only those older than the last of a list, which prints the cursor"
     )
 
 
@@ -108,9 +119,10 @@ def _dead_letter(command: argparse.ArgumentParser) -> None:
 def _resend_dead_letters(command: argparse.ArgumentParser) -> None:
     _group(command)
     command.add_argument("ids", metavar="ID", nargs="*", help="unique message ids (default: the newest, up to --max)")
-    command.add_argument(
-        "--max", type=arguments.positive, default=32, metavar="N", help="maximum number, at most 100 (default: 32)"
-    )
+    number = command.add_mutually_exclusive_group()
+    _add_max(number)
+    number.add_argument("--all", action="store_true", help="all dead letters, in steps of 100")
+    _add_before(command)
     command.add_argument(
         "--to",
         choices=("auto", "retry", "pop_retry", "topic"),
@@ -233,7 +245,7 @@ DLQ_ACTIONS: Actions = (
     (
         "list",
         "list dead letters",
-        "List the newest dead letters of a group. Example: gantry dlq list billing",
+        "List the dead letters of a group, the newest first. Example: gantry dlq list billing --max 500",
         _dead_letters,
     ),
     ("show", "show a dead letter", "Show a dead letter with its properties and body.", _dead_letter),
@@ -241,7 +253,7 @@ DLQ_ACTIONS: Actions = (
         "resend",
         "send dead letters to their group again",
         "Send dead letters to their group again; they stay in the dead letter queue. Asks for confirmation. "
-        "Example: gantry dlq resend billing --max 100",
+        "Example: gantry dlq resend billing --all",
         _resend_dead_letters,
     ),
     ("purge", "delete all dead letters", "Delete the dead letter queue of a group. Asks for confirmation.", _purge),

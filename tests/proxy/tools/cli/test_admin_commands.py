@@ -1,5 +1,6 @@
 """Commands that use the admin API, contexts, settings and completion."""
 
+import asyncio
 import stat
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -7,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.client import Client
 from tests.cluster.servers import HOST, Gantry
 from tests.ports import free_port
+from tests.proxy.admin.dead_letters import bury, message_id
 from tests.proxy.tools.cli.shell import Done, Shell, embedded
 
 _TOKEN = "a-token-for-writers"
@@ -161,6 +164,38 @@ def test_dead_letters_are_listed_and_purged(served: AdminShell) -> None:
     assert served.ok("dlq", "resend", "failing", "--json").out == ""
     assert "give --yes" in served.refused("dlq", "purge", "failing", status=2)
     assert "there is no consumer group" in served.refused("dlq", "list", "missing")
+
+
+async def _bury(address: str, topic: str, count: int) -> None:
+    """Make dead letters of the group billing, which keeps no members."""
+    async with Client(address) as client:
+        await client.heartbeat({"billing": [topic]})
+        await bury(client, topic, "billing", range(count))
+
+
+def test_all_dead_letters_are_listed_and_resent_in_steps(served: AdminShell) -> None:
+    topic = served.topic("fatal", queues=1)
+    asyncio.run(_bury(served.endpoint, topic, 130))
+    whole = served.ok("dlq", "list", "billing", "--limit", "500", "--json").objects
+    assert [letter["message_id"] for letter in whole] == [message_id(number) for number in range(129, -1, -1)]
+    first = served.run("dlq", "list", "billing", "--max", "2", "--json")
+    assert first.objects == whole[:2]
+    assert first.err.startswith("gantry: warning: there are older dead letters: --before ")
+    cursor = first.err.split()[-1]
+    assert served.ok("dlq", "list", "billing", "--before", cursor, "--max", "500", "--json").objects == whole[2:]
+    question = "dead letters of group billing to it again? There is no terminal to ask: give --yes"
+    for words, number in (
+        (("--all",), "all 130"),
+        (("--max", "3"), "3"),
+        (("--max", "120"), "up to 120"),
+        (("a", "b"), "2"),
+        (("--all", "--before", cursor), "all"),
+    ):
+        assert served.refused("dlq", "resend", "billing", *words, status=2) == f"send {number} {question}"
+    assert "not both" in served.refused("dlq", "resend", "billing", "--all", "an-id", status=2)
+    sent = served.ok("dlq", "resend", "billing", "--all", "--to", "retry", "--yes").out.splitlines()
+    assert sent[0] == f"{message_id(129)} sent to %RETRY%billing"
+    assert (len(sent), sent[-1]) == (131, "130 sent, 0 not sent")
 
 
 def test_drain_is_begun_and_ended(served: AdminShell) -> None:
