@@ -345,8 +345,14 @@ def test_completion_scripts_name_every_command(shell: Shell, name: str) -> None:
 
 def test_bash_completes_actions_and_options(shell: Shell, tmp_path: Path) -> None:
     script = shell.ok("completion", "bash").out
-    for words, expected in ((["gantry", "topics", "cr"], "create"), (["gantry", "dlq", "purge", "--y"], "--yes")):
+    for words, expected in (
+        (["gantry", "topics", "cr"], ["create"]),
+        (["gantry", "dlq", "purge", "--y"], ["--yes"]),
+        (["gantry", "receive", "orders", "--a"], ["--ack", "--access-key"]),
+        (["gantry", "groups", "update", "--no"], ["--no-fifo", "--no-enabled"]),
+        (["gantry", "groups", "update", "--f"], ["--fifo"]),
+    ):
         array = " ".join(words)
         code = f'{script}\nCOMP_WORDS=({array}); COMP_CWORD={len(words) - 1}; _gantry; echo "${{COMPREPLY[@]}}"'
         done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
-        assert done.stdout.split() == [expected]
+        assert done.stdout.split() == expected
