@@ -8,16 +8,18 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import Field, StrictBool
 
-from proxy.operations import broker_requests
-from proxy.operations.failures import conflict, not_found
+from proxy.operations import broker_requests, topic_owners
+from proxy.operations.failures import Failure, FailureKind, OperationFailed, conflict, not_found
 from proxy.operations.groups.groups import members_of
+from proxy.operations.groups.known_groups import consumer_groups
 from proxy.operations.operation import REMOTE_TIMEOUT, operation
 from proxy.operations.services import AdminServices
+from proxy.operations.topic_queues import queues_of
 from proxy.operations.values import NO_BOOLEAN, Answer, Name, RequestBody
 from remoting.codes import RequestCode
 from remoting.fastjson import load_object
 from remoting.messages import Permission
-from remoting.names import is_system, retry_topic
+from remoting.names import retry_topic
 from remoting.topic_group_config import (
     MESSAGE_TYPE_ATTRIBUTE,
     NEW_GROUP,
@@ -58,6 +60,9 @@ class TopicUpdate(RequestBody):
     kind: TopicKind | None = None
     queues: _Queues | None = Field(None, description="message queues at each broker")
     permission: PermissionName | None = Field(None, description="whether clients may read and write")
+    confirm: StrictBool = Field(
+        False, description="also change the type of messages, or remove queues that hold messages; otherwise 409"
+    )
 
 
 class TopicDefinition(Answer):
@@ -145,6 +150,8 @@ async def create_topic(services: AdminServices, order: TopicOrder) -> TopicDefin
 async def update_topic(services: AdminServices, change: TopicChange) -> TopicDefinition:
     """Change a topic at the brokers that have it. Raises OperationFailed, RemotingError."""
     found, changes = await _known_topic(services, change.topic), change.changes
+    if not changes.confirm:
+        await _check_harmless(services, change, found)
 
     def put(broker: str) -> Awaitable[None]:
         item = found[broker]
@@ -160,12 +167,51 @@ async def update_topic(services: AdminServices, change: TopicChange) -> TopicDef
 @operation("topics.delete", timeout=REMOTE_TIMEOUT, merged=False, writes=True)
 async def delete_topic(services: AdminServices, topic: str) -> None:
     """Delete a topic with its messages at every broker and name server. Raises OperationFailed, RemotingError."""
-    if is_system(topic):
-        raise conflict(f"{topic} belongs to the brokers")
+    owner = await _owner(services, topic)
+    if owner is not None:
+        raise conflict(f"{topic} belongs to {owner}")
     core, found = services.replica.core, await _known_topic(services, topic)
     code = RequestCode.DELETE_TOPIC_IN_BROKER
     await _at_all(found, lambda broker: broker_requests.ask(core, broker, code, {"topic": topic}))
     await core.backend.forget_topic(topic)
+
+
+async def _check_harmless(services: AdminServices, change: TopicChange, found: _Configurations) -> None:
+    """Raise OperationFailed for a change that needs a confirmation, RemotingError if a broker does not answer."""
+    kind, queues = change.changes.kind, change.changes.queues
+    others = sorted({_kind(item) for item in found.values()}.difference((kind,)))
+    if kind is not None and others:
+        raise conflict(f"the topic {change.topic} is of type {'/'.join(others)}: `confirm` changes it to {kind}")
+    fewer = [
+        broker
+        for broker, item in found.items()
+        if queues is not None and queues < max(int(item["readQueueNums"]), int(item["writeQueueNums"]))
+    ]
+    core, hidden = services.replica.core, 0
+    for broker in fewer:
+        reply = await broker_requests.ask(core, broker, RequestCode.GET_TOPIC_STATS_INFO, {"topic": change.topic})
+        hidden += sum(row.messages for row in queues_of(reply.body) if queues is not None and row.queue >= queues)
+    if hidden:
+        detail = f"{hidden:,} messages are in queues that the topic {change.topic} would lose: `confirm` removes them"
+        raise conflict(detail)
+
+
+async def _owner(services: AdminServices, topic: str) -> str | None:
+    """Return who needs a topic; None: clients only. Raises OperationFailed if a broker that may know is silent."""
+    replica, settings = services.replica, services.replica.settings
+    own = {*settings.sync.topics, settings.grpc.trace_topic}
+    if settings.auth.audit_topic is not None:
+        own.add(settings.auth.audit_topic)
+    clusters = await replica.core.backend.clusters()
+    owner = topic_owners.fixed_owner(topic, clusters, set(clusters.values()), own)
+    if owner is not None or not topic_owners.may_belong_to_group(topic):
+        return owner
+    groups, unanswered = await consumer_groups(replica)
+    owner = topic_owners.group_owner(topic, sorted(groups))
+    if owner is None and unanswered:
+        detail = f"it is not known whether {topic} belongs to a consumer group: no answer from {', '.join(unanswered)}"
+        raise OperationFailed(Failure(FailureKind.UNAVAILABLE, detail))
+    return owner
 
 
 async def _put_topic(services: AdminServices, broker: str, fields: dict[str, str]) -> None:

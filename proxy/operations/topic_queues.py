@@ -51,7 +51,7 @@ async def get_queues(services: AdminServices, name: str) -> TopicQueues:
         elif isinstance(reply, BaseException):
             raise reply
         else:
-            found += _queues(reply.body)
+            found += queues_of(reply.body)
     if failures and len(failures) == len(brokers):
         raise next(iter(failures.values()))
     found.sort(key=lambda queue: (queue.broker, queue.queue))
@@ -60,7 +60,7 @@ async def get_queues(services: AdminServices, name: str) -> TopicQueues:
     )
 
 
-def _queues(body: bytes) -> list[TopicQueue]:
+def queues_of(body: bytes) -> list[TopicQueue]:
     """Return the queues of a reply to GET_TOPIC_STATS_INFO. Raises BodyError."""
     return [
         TopicQueue(

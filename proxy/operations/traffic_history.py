@@ -6,11 +6,14 @@ from typing import Self
 
 from pydantic import Field
 
+from proxy.operations.failures import FailureKind, OperationFailed, failure_of
+from proxy.operations.groups.known_groups import check_group
 from proxy.operations.history.history import NAME_STEP, STEP, History
 from proxy.operations.history.second import Second, Sums, add_counts, percentile
-from proxy.operations.operation import operation
+from proxy.operations.operation import REMOTE_TIMEOUT, operation
 from proxy.operations.services import AdminServices
 from proxy.operations.values import Answer, Reply, Timestamp, at
+from remoting.errors import RemotingError
 
 _FIGURES = ("requests", "failed", "sent", "delivered", "bytes_in", "bytes_out")
 
@@ -84,6 +87,11 @@ class HistorySnapshot:
                 parts.setdefault(step.at, []).append(step)
         return cls(snapshots[0].whole, snapshots[0].step_seconds, [_add(parts[start]) for start in sorted(parts)])
 
+    @property
+    def quiet(self) -> bool:
+        """Whether there was no traffic."""
+        return not any(any(step.figures) for step in self.steps)
+
     def history(self) -> TrafficHistory:
         """Return the reply."""
         return TrafficHistory(step_seconds=self.step_seconds, items=[step.present(self.whole) for step in self.steps])
@@ -111,6 +119,23 @@ async def read_history(services: AdminServices, query: HistoryQuery) -> HistoryS
         for start, sums in history.name_steps(kind, name)
     ]
     return HistorySnapshot(False, NAME_STEP, steps)
+
+
+@operation("traffic.check_name", timeout=REMOTE_TIMEOUT, merged=False)
+async def check_name(services: AdminServices, query: HistoryQuery) -> None:
+    """Raise OperationFailed or TopicNotExist if there is no such topic or group.
+
+    Without an answer of every broker it may exist, which is no error: histories do not need brokers.
+    """
+    replica = services.replica
+    try:
+        if query.topic is not None:
+            await replica.core.backend.route(query.topic)
+        elif query.group is not None:
+            await check_group(replica, query.group)
+    except (OperationFailed, RemotingError) as error:
+        if failure_of(error).kind is FailureKind.NOT_FOUND:
+            raise
 
 
 def _total(step: Second, history: History) -> StepSums:

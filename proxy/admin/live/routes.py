@@ -4,7 +4,7 @@ import orjson
 from fastapi import APIRouter, Request, Response
 
 from proxy.admin.http import documentation
-from proxy.admin.http.routes.common import Operations
+from proxy.admin.http.routes.common import Operations, Route
 from proxy.admin.live import pages
 from proxy.admin.live.figures import FiguresQuery, read_figures
 
@@ -36,15 +36,10 @@ async def show_documentation(request: Request) -> Response:
     return Response(content, headers={"content-type": "text/html; charset=utf-8", **_HEADERS})
 
 
-@router.get("/v1/live")
-async def figures(request: Request, operations: Operations) -> Response:
-    """Return the page's figures."""
-    since = request.query_params.get("since", "")
-    query = FiguresQuery(
-        int(since) if since.isdecimal() and len(since) < 12 else 0,
-        request.query_params.get("topic", "").lower(),
-        request.query_params.get("group", "").lower(),
-    )
+async def figures(operations: Operations, since: str = "", topic: str = "", group: str = "") -> Response:
+    """Return the page's figures. topic, group: parts of names."""
+    after = int(since) if since.isdecimal() and len(since) < 12 else 0
+    query = FiguresQuery(after, topic.lower(), group.lower())
     merged = await operations.gather(read_figures, query)
     reply = merged.mark(merged.value.single).present()
     peers = operations.services.peers
@@ -60,3 +55,7 @@ async def figures(request: Request, operations: Operations) -> Response:
         ]
     content = orjson.dumps(reply)
     return Response(content, headers={"content-type": "application/json", "cache-control": "no-store"})
+
+
+# Unlike those of the files, its parameters are those of this release only.
+router.add_api_route("/v1/live", figures, methods=["GET"], route_class_override=Route)

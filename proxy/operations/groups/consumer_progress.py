@@ -185,7 +185,7 @@ class ResetOrder:
 
 @operation("consumers.lag", timeout=REMOTE_TIMEOUT, merged=False)
 async def get_lag(services: AdminServices, query: LagQuery) -> Lag:
-    """Return a group's progress, in one or all topics. Raises OperationFailed if there is no such group."""
+    """Return a group's progress, in one or all topics. Raises OperationFailed or TopicNotExist for unknown names."""
     fields = (
         {"consumerGroup": query.group}
         if query.topic is None
@@ -209,6 +209,9 @@ async def get_lag(services: AdminServices, query: LagQuery) -> Lag:
     queues.sort(key=lambda row: (row.topic, row.broker, row.queue))
     if not queues and not unanswered:
         await check_group(services.replica, query.group)
+    if not queues and query.topic is not None:
+        # Brokers answer for any name. Raises TopicNotExist.
+        await core.backend.route(query.topic)
     return Lag(group=query.group, lag=sum(row.lag for row in queues), queues=queues, unanswered=unanswered)
 
 

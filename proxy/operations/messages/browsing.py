@@ -10,14 +10,14 @@ from pydantic import Field
 from proxy.embedded.broker.filters import SqlFilter
 from proxy.operations.failures import Failure, FailureKind, OperationFailed, not_found
 from proxy.operations.groups.known_groups import check_group
-from proxy.operations.messages import key_search, message_bodies, message_lookup
+from proxy.operations.messages import key_search, message_bodies, message_lookup, message_scan
 from proxy.operations.messages.key_search import SearchExhausted
 from proxy.operations.messages.message_bodies import Body, BodyFormat
 from proxy.operations.messages.message_lookup import EVER, Found
-from proxy.operations.messages.message_scan import Exhausted, PageRange, QueueName, place_of, scan
+from proxy.operations.messages.message_scan import PageRange, QueueName, place_of
 from proxy.operations.messages.resending import Protocols, Target, origin, send_again, target_topic
 from proxy.operations.operation import BULK_TIMEOUT, REMOTE_TIMEOUT, operation
-from proxy.operations.paging import BadCursor, PageRequest, Place, cursor_of
+from proxy.operations.paging import PageRequest, Place, cursor_of
 from proxy.operations.replica import Replica
 from proxy.operations.services import AdminServices
 from proxy.operations.values import Answer, Name, RequestBody, Timestamp, at_milliseconds
@@ -69,12 +69,23 @@ class StoredMessageDetail(MessageSummary):
 class MessageResend(RequestBody):
     """Where to send a message again; it stays where it is."""
 
-    to: Target = Field(
-        "topic",
+    to: Target | None = Field(
+        None,
         description="topic: the message's topic, for every group; retry: the group's retry topic, which remoting push "
-        "consumers read; pop_retry: the retry topic of consumers that pop; auto: one of the latter",
+        "consumers read; pop_retry: the retry topic of consumers that pop; auto: one of the latter; null: auto with a "
+        "group, or else topic",
     )
     group: Name | None = Field(None, description="the consumer group, unless it is for the topic", examples=["billing"])
+
+    @property
+    def target(self) -> Target:
+        """The chosen target, or else the one that reaches no other group. Raises OperationFailed."""
+        target: Target = self.to or ("topic" if self.group is None else "auto")
+        if target != "topic" and self.group is None:
+            raise invalid("body group", f"resending to {target} needs a consumer group")
+        if target == "topic" and self.group is not None:
+            raise invalid("body to", "resending to the topic reaches every group: leave out group, or to")
+        return target
 
 
 class MessageResent(Answer):
@@ -142,10 +153,7 @@ class MessageQuery:
     def page(self) -> PageRequest:
         """Return the wanted page. Raises BadCursor."""
         oldest = self.order == "oldest" or (self.order is None and self.offset is not None)
-        page = PageRequest.parse("stored" if oldest else "-stored", self.limit, self.cursor)
-        if page.after is not None and type(page.after.value) is not int:
-            raise BadCursor
-        return page
+        return message_scan.page_request(self.limit, self.cursor, oldest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,23 +205,9 @@ async def list_messages(services: AdminServices, query: MessageQuery) -> Message
 
     if query.key is not None:
         return await _by_key(services, query, page, view)
-    found: list[MessageSummary] = []
-    last: Place | None = None
-    complete = True
     queues = await _queues(services.replica, query)
     wanted = PageRange(query.begin, query.end, query.offset or 0, page.order.descending, page.after)
-    async with aclosing(scan(services.replica, queues, wanted, view)) as scanned:
-        try:
-            async for place, summary in scanned:
-                if len(found) == page.limit:
-                    complete = False
-                    break
-                last = place
-                if summary is not None:
-                    found.append(summary)
-        except Exhausted:
-            complete = False
-    following = None if complete or last is None else cursor_of(last, page.order)
+    found, following = await message_scan.read_page(services.replica, queues, wanted, page, view)
     return MessagePage(items=found, next=following)
 
 
@@ -318,16 +312,12 @@ def _summary(found: Found, contents: bool) -> MessageSummary:
 @operation("messages.resend", timeout=REMOTE_TIMEOUT, merged=False, writes=True)
 async def resend_message(services: AdminServices, order: MessageOrder) -> MessageResent:
     """Send a copy of a message to its topic, or to one group. Raises OperationFailed, RemotingError."""
-    resend = order.resend
-    if resend.to != "topic":
-        if resend.group is None:
-            raise invalid("body group", f"resending to {resend.to} needs a consumer group")
-        await check_group(services.replica, resend.group)
+    target, group = order.resend.target, order.resend.group
+    if group is not None:
+        await check_group(services.replica, group)
     found = await find(services, order.topic, order.message_id)
-    message, topic = found.message, order.topic
-    if resend.to != "topic":
-        assert resend.group is not None
-        topic = await target_topic(services.replica, resend.group, found.broker, message, resend.to, order.protocols)
-    queue = message.queue_id if resend.to == "topic" else 0
+    message, topic, queue = found.message, order.topic, found.message.queue_id
+    if group is not None:
+        topic, queue = await target_topic(services.replica, group, found.broker, message, target, order.protocols), 0
     await send_again(services.replica, found.broker, topic, message, order.topic, queue)
     return MessageResent(message_id=order.message_id, topic=topic)

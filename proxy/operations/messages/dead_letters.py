@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pydantic import Field
 
 from proxy.operations.groups.known_groups import check_group
-from proxy.operations.messages import stored_messages
+from proxy.operations.messages import message_scan
 from proxy.operations.messages.message_lookup import unique_matches
+from proxy.operations.messages.message_scan import PageRange, QueueName
 from proxy.operations.messages.resending import Protocols, Target, member_protocols, origin, send_again, target_topic
 from proxy.operations.operation import BULK_TIMEOUT, operation
 from proxy.operations.replica import Replica
@@ -32,6 +33,13 @@ class DeadLetter(Answer):
     reconsumed: int = Field(description="deliveries after the first one")
     born: Timestamp | None
     stored: Timestamp | None = Field(description="when it became a dead letter")
+
+
+class DeadLetterPage(Answer):
+    """Dead letters, the newest first."""
+
+    items: list[DeadLetter]
+    next: str | None = Field(description="`cursor` of the next page, with older ones", examples=[None])
 
 
 class Resend(RequestBody):
@@ -60,10 +68,11 @@ class Resent(Answer):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterQuery:
-    """The newest `limit` dead letters of a group."""
+    """At most `limit` dead letters of a group, from a cursor on; None: the newest."""
 
     group: str
     limit: int
+    cursor: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +85,12 @@ class ResendOrder:
 
 
 @operation("dead_letters.list", timeout=BULK_TIMEOUT, merged=False)
-async def list_dead_letters(services: AdminServices, query: DeadLetterQuery) -> list[DeadLetter]:
-    """Return the newest dead letters of a group. Raises OperationFailed if there is no such group, RemotingError."""
+async def list_dead_letters(services: AdminServices, query: DeadLetterQuery) -> DeadLetterPage:
+    """Return a page of a group's dead letters, the newest first.
+
+    Raises OperationFailed if there is no such group, RemotingError.
+    """
+    page = message_scan.page_request(query.limit, query.cursor, oldest=False)
     replica = services.replica
     topic = dead_letter_topic(query.group)
     try:
@@ -85,27 +98,13 @@ async def list_dead_letters(services: AdminServices, query: DeadLetterQuery) -> 
     except TopicNotExist:
         # Brokers create the topic with the first dead letter.
         await check_group(replica, query.group)
-        return []
-    found: list[DeadLetter] = []
-    for queues in route.queues:
-        for queue in range(queues.readable):
-            stored = await _tail(replica, topic, queues.broker, queue, query.limit)
-            found += [_described(message, queues.broker, query.group) for message in stored]
-    found.sort(key=lambda letter: (letter.stored is not None, letter.stored), reverse=True)
-    return found[: query.limit]
-
-
-async def _tail(replica: Replica, topic: str, broker: str, queue: int, count: int) -> list[StoredMessage]:
-    first, end = await stored_messages.bounds(replica, broker, topic, queue)
-    offset = max(first, end - count)
-    stored: list[StoredMessage] = []
-    while len(stored) < count and offset < end:
-        more = await stored_messages.pull(replica, broker, topic, queue, offset, count)
-        if not more:
-            break
-        stored += more
-        offset = more[-1].queue_offset + 1
-    return stored[:count]
+        return DeadLetterPage(items=[], next=None)
+    queues = [QueueName(topic, queues.broker, number) for queues in route.queues for number in range(queues.readable)]
+    wanted = PageRange(after=page.after)
+    found, following = await message_scan.read_page(
+        replica, queues, wanted, page, lambda one: _described(one.message, one.broker, query.group)
+    )
+    return DeadLetterPage(items=found, next=following)
 
 
 def _described(message: StoredMessage, broker: str, group: str) -> DeadLetter:

@@ -3,13 +3,14 @@
 import asyncio
 import heapq
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from proxy.operations.cooperative_yield import CooperativeYield
 from proxy.operations.messages import stored_messages
 from proxy.operations.messages.message_lookup import EVER, Found
-from proxy.operations.paging import Place
+from proxy.operations.paging import BadCursor, PageRequest, Place, cursor_of
 from proxy.operations.replica import Replica
 
 # Messages of one chunk of a queue; queues that are opened concurrently.
@@ -54,6 +55,42 @@ def place_of(found: Found) -> Place:
     """Return the place of a message in the order of a page: by store time, then by queue and offset."""
     message = found.message
     return Place(message.store_timestamp, 0, f"{found.broker}/{message.queue_id:05}/{message.queue_offset:019}")
+
+
+def page_request(limit: int, cursor: str | None, oldest: bool) -> PageRequest:
+    """Read a request for a page of messages by store time. oldest: the oldest first. Raises BadCursor."""
+    page = PageRequest.parse("stored" if oldest else "-stored", limit, cursor)
+    if page.after is not None and type(page.after.value) is not int:
+        raise BadCursor
+    return page
+
+
+async def read_page(
+    replica: Replica,
+    queues: list[QueueName],
+    wanted: PageRange,
+    page: PageRequest,
+    view: Callable[[Found], _View | None],
+) -> tuple[list[_View], str | None]:
+    """Return the messages of one page that `view` presents, and the cursor of the next page; None: it is the last.
+
+    Raises RemotingError.
+    """
+    found: list[_View] = []
+    last: Place | None = None
+    complete = True
+    async with aclosing(scan(replica, queues, wanted, view)) as scanned:
+        try:
+            async for place, presented in scanned:
+                if len(found) == page.limit:
+                    complete = False
+                    break
+                last = place
+                if presented is not None:
+                    found.append(presented)
+        except Exhausted:
+            complete = False
+    return found, None if complete or last is None else cursor_of(last, page.order)
 
 
 class Exhausted(Exception):

@@ -86,6 +86,7 @@ def _show_message(command: argparse.ArgumentParser) -> None:
 def _resend_message(command: argparse.ArgumentParser) -> None:
     _message(command)
     command.add_argument("--group", metavar="NAME", help="only to this consumer group (default: to the topic)")
+    arguments.add_confirmation(command)
 
 
 def _group(command: argparse.ArgumentParser) -> None:
@@ -94,8 +95,19 @@ def _group(command: argparse.ArgumentParser) -> None:
 
 def _dead_letters(command: argparse.ArgumentParser) -> None:
     _group(command)
+    _add_max(command)
+    _add_before(command)
+
+
+def _add_max(command: argparse._ActionsContainer) -> None:
     command.add_argument(
-        "--max", type=arguments.positive, default=32, metavar="N", help="maximum number, at most 100 (default: 32)"
+        "--max", "--limit", type=arguments.positive, default=32, metavar="N", help="maximum number (default: 32)"
+    )
+
+
+def _add_before(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--before", metavar="CURSOR", help="only those older than the last of a list, which prints the cursor"
     )
 
 
@@ -107,15 +119,17 @@ def _dead_letter(command: argparse.ArgumentParser) -> None:
 def _resend_dead_letters(command: argparse.ArgumentParser) -> None:
     _group(command)
     command.add_argument("ids", metavar="ID", nargs="*", help="unique message ids (default: the newest, up to --max)")
-    command.add_argument(
-        "--max", type=arguments.positive, default=32, metavar="N", help="maximum number, at most 100 (default: 32)"
-    )
+    number = command.add_mutually_exclusive_group()
+    _add_max(number)
+    number.add_argument("--all", action="store_true", help="all dead letters, in steps of 100")
+    _add_before(command)
     command.add_argument(
         "--to",
         choices=("auto", "retry", "pop_retry", "topic"),
         default="auto",
         help="target: the group's retry topic, or the topic with all its groups (default: auto)",
     )
+    arguments.add_confirmation(command)
 
 
 def _purge(command: argparse.ArgumentParser) -> None:
@@ -165,7 +179,8 @@ def _top(command: argparse.ArgumentParser) -> None:
 
 
 def _drain(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--undo", action="store_true", help="end the drain")
+    command.add_argument("--undo", action="store_true", help="end the drain, without a question")
+    arguments.add_confirmation(command)
 
 
 def _check_config(command: argparse.ArgumentParser) -> None:
@@ -221,7 +236,7 @@ MESSAGE_ACTIONS: Actions = (
     (
         "resend",
         "send a copy of a message",
-        "Send a copy of a message to its topic, or to one consumer group. "
+        "Send a copy of a message to its topic, or to one consumer group. Asks for confirmation. "
         "Example: gantry message resend orders 7F000001000018B4AAC2000000000001 --group billing",
         _resend_message,
     ),
@@ -230,15 +245,15 @@ DLQ_ACTIONS: Actions = (
     (
         "list",
         "list dead letters",
-        "List the newest dead letters of a group. Example: gantry dlq list billing",
+        "List the dead letters of a group, the newest first. Example: gantry dlq list billing --max 500",
         _dead_letters,
     ),
     ("show", "show a dead letter", "Show a dead letter with its properties and body.", _dead_letter),
     (
         "resend",
         "send dead letters to their group again",
-        "Send dead letters to their group again; they stay in the dead letter queue. "
-        "Example: gantry dlq resend billing --max 100",
+        "Send dead letters to their group again; they stay in the dead letter queue. Asks for confirmation. "
+        "Example: gantry dlq resend billing --all",
         _resend_dead_letters,
     ),
     ("purge", "delete all dead letters", "Delete the dead letter queue of a group. Asks for confirmation.", _purge),
@@ -313,7 +328,8 @@ COMMANDS: tuple[tuple[str, str, str, Fill | Actions], ...] = (
     (
         "drain",
         "move clients to other replicas",
-        "Ask clients to reconnect to other replicas; the process continues. Example: gantry drain --undo",
+        "Ask clients to reconnect to other replicas; the process continues. Asks for confirmation. "
+        "Example: gantry drain --undo",
         _drain,
     ),
     ("config", "check and show settings without starting", "Check and show settings without starting.", CONFIG_ACTIONS),

@@ -61,13 +61,21 @@ class AdminClient:
 
     async def items(self, path: str, limit: int | None = None, **query: Any) -> AsyncIterator[dict[str, Any]]:
         """Yield the items of all pages of a list, up to a limit. Raises CommandError."""
-        cursor: str | None = None
-        left = limit
-        while left is None or left > 0:
-            size = 200 if left is None else min(left, 200)
-            page = await self.get(path, **query, limit=size, cursor=cursor)
+        async for page in self.pages(path, limit, **query):
             for item in page["items"]:
                 yield item
+
+    async def pages(
+        self, path: str, limit: int | None = None, size: int = 200, cursor: str | None = None, **query: Any
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Yield the pages of a list from a cursor on, up to a number of items. Raises CommandError.
+
+        size: items of a page.
+        """
+        left = limit
+        while left is None or left > 0:
+            page = await self.get(path, **query, limit=size if left is None else min(left, size), cursor=cursor)
+            yield page
             left = None if left is None else left - len(page["items"])
             cursor = page.get("next")
             if cursor is None:

@@ -27,8 +27,8 @@ _C = RequestCode
 # Maximum number of concurrent requests.
 _MAX_CONCURRENT = 32
 # Topics in which proxies share state, by their default names: the command does not know the settings of the server.
-_SYNC_TOPICS = frozenset({MEMBER_SYNC_TOPIC, RENEWAL_SYNC_TOPIC})
-_SYSTEM_GROUPS = frozenset({*SYSTEM_GROUPS, *(f"CID_{topic}" for topic in _SYNC_TOPICS)})
+SYNC_TOPICS = frozenset({MEMBER_SYNC_TOPIC, RENEWAL_SYNC_TOPIC})
+_SYSTEM_GROUPS = frozenset({*SYSTEM_GROUPS, *(f"CID_{topic}" for topic in SYNC_TOPICS)})
 _T = TypeVar("_T")
 
 # Configurations by broker name.
@@ -60,7 +60,7 @@ async def topics(client: Client, *, system: bool = False) -> dict[str, Configura
 
 
 def _is_internal(topic: str) -> bool:
-    return is_system(topic) or topic in _SYNC_TOPICS or topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
+    return is_system(topic) or topic in SYNC_TOPICS or topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
 
 
 async def _tables(client: Client, brokers: Iterable[str], code: RequestCode, key: str) -> dict[str, Configurations]:

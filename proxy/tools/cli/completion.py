@@ -55,7 +55,9 @@ def _command(parser: argparse.ArgumentParser, path: str) -> Iterator[tuple[str, 
             words += _names(action)
             yield from _subcommands(action, path)
         elif action.option_strings:
-            words.append((action.option_strings[-1], action.help or ""))
+            # All names but short ones with a long form: an option that is on or off has `--x` and `--no-x`.
+            long = [name for name in action.option_strings if name.startswith("--")]
+            words += [(name, action.help or "") for name in long or action.option_strings]
         elif action.choices is not None:
             words += [(str(choice), "") for choice in action.choices]
     yield path, words

@@ -1,4 +1,4 @@
-"""Confirmation of a command that deletes something or moves the offsets of a group."""
+"""Confirmation of a command that deletes or changes something, sends messages again, or moves offsets or clients."""
 
 import argparse
 import sys

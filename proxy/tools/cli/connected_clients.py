@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from proxy.tools.cli.admin_client import AdminClient, path
+from proxy.tools.cli.confirmation import confirm
 from proxy.tools.cli.output import Output
 
 
@@ -20,6 +21,8 @@ async def run(options: argparse.Namespace) -> int:
         case "connections":
             await _connections(client, options, output)
         case _:
+            if not options.undo:
+                confirm(options, f"ask all clients of {client.url} to reconnect to other replicas?")
             await client.write("POST", "/v1/resume" if options.undo else "/v1/drain")
             output.done("replica", client.url, "resumed" if options.undo else "drains")
     return 0

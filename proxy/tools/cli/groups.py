@@ -40,6 +40,7 @@ async def run(options: argparse.Namespace) -> int:
                 output.done("consumer group", options.name, "updated")
             case "delete":
                 configurations = await _configurations(client, options.name)
+                await _check_no_members(client, options.name)
                 confirm(options, f"delete consumer group {options.name} with its offsets?")
                 await _delete(client, options.name, configurations)
                 output.done("consumer group", options.name, "deleted")
@@ -174,6 +175,13 @@ def _changes(options: argparse.Namespace) -> dict[str, object]:
 async def _put(client: Client, broker: str, configuration: dict[str, object]) -> None:
     code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
     await client.ask(code, {"bname": broker}, orjson.dumps(configuration))
+
+
+async def _check_no_members(client: Client, name: str) -> None:
+    """Raise CommandError for a group with members, whose next heartbeat would create it again."""
+    members = [str(member.get("clientId")) for member in await catalogue.members(client, name)]
+    if members:
+        raise CommandError(f"consumer group {name} has members: {', '.join(members[:3])}")
 
 
 async def _delete(client: Client, name: str, brokers: Iterable[str]) -> None:

@@ -8,6 +8,7 @@ import orjson
 
 from proxy.tools.cli.admin_client import AdminClient, path
 from proxy.tools.cli.client import UsageError
+from proxy.tools.cli.confirmation import confirm
 from proxy.tools.cli.output import Output, printable
 
 
@@ -115,7 +116,10 @@ async def _groups(client: AdminClient, options: argparse.Namespace, output: Outp
 
 
 async def _resend(client: AdminClient, options: argparse.Namespace, output: Output) -> None:
-    body = {"to": "topic"} if options.group is None else {"to": "auto", "group": options.group}
+    group = options.group
+    receiver = f"every consumer group of topic {options.topic}" if group is None else f"consumer group {group}"
+    confirm(options, f"send a copy of message {options.id} to {receiver}?")
+    body = {"to": "topic"} if group is None else {"to": "auto", "group": group}
     sent = await client.write("POST", path("topics", options.topic, "messages", options.id, "resend"), body)
     if output.json:
         output.dump(sent)

@@ -295,14 +295,15 @@ _TOPIC_ACTIONS: _Actions = (
     (
         "update",
         "change a topic",
-        "Change the given properties of a topic, and leave the others. Asks for confirmation if queues with messages "
-        "would be removed. Example: gantry topics update orders --queues 16",
+        "Change the given properties of a topic, and leave the others. Asks for confirmation if the type of messages "
+        "changes, or queues with messages would be removed. Example: gantry topics update orders --queues 16",
         _update_topic,
     ),
     (
         "delete",
         "delete a topic with its messages",
-        "Delete a topic with all its messages. Asks for confirmation. Example: gantry topics delete orders --yes",
+        "Delete a topic with all its messages. Asks for confirmation. Topics of brokers, proxies and consumer groups "
+        "are not deleted. Example: gantry topics delete orders --yes",
         _delete_topic,
     ),
 )
@@ -332,7 +333,7 @@ _GROUP_ACTIONS: _Actions = (
     (
         "delete",
         "delete a group with its offsets",
-        "Delete a consumer group and its offsets. Asks for confirmation.",
+        "Delete a consumer group without members, and its offsets. Asks for confirmation.",
         _delete_group,
     ),
     (

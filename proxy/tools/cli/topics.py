@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Iterable
 from typing import Any
 
+from proxy.operations import topic_owners
 from proxy.tools.cli import catalogue
 from proxy.tools.cli.catalogue import Configurations, QueueStats
 from proxy.tools.cli.client import Client, CommandError, UsageError, connected
@@ -32,6 +33,7 @@ async def run(options: argparse.Namespace) -> int:
                 await _update(client, options)
                 output.done("topic", options.name, "updated")
             case "delete":
+                await _check_owner(client, options.name)
                 route = await client.route(options.name)
                 confirm(options, f"delete topic {options.name} with all its messages?")
                 await _delete(client, options.name, route)
@@ -122,9 +124,12 @@ async def _update(client: Client, options: argparse.Namespace) -> None:
     if options.type is None and options.queues is None:
         raise UsageError("nothing to change: give --type or --queues")
     current = await _configurations(client, options.name)
+    present = catalogue.message_type(current)
+    if options.type not in (None, present):
+        confirm(options, f"change the type of messages of topic {options.name} from {present} to {options.type}?")
     if options.queues is not None:
         await _confirm_fewer(client, options, current)
-    kind = options.type or catalogue.message_type(current).partition("/")[0]
+    kind = options.type or present.partition("/")[0]
     for broker, item in current.items():
         readable, writable = (options.queues or int(item[key]) for key in ("readQueueNums", "writeQueueNums"))
         await create(client, options.name, kind, writable, readable, int(item["perm"]), brokers=(broker,))
@@ -152,6 +157,16 @@ async def create(
     fields = topic_fields(name, kind, queues if readable is None else readable, queues, permission)
     for broker in await client.brokers() if brokers is None else brokers:
         await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {**fields, "bname": broker})
+
+
+async def _check_owner(client: Client, name: str) -> None:
+    """Raise CommandError for a topic that brokers, proxies or a consumer group need."""
+    brokers = await client.brokers()
+    owner = topic_owners.fixed_owner(name, brokers, set(brokers.values()), catalogue.SYNC_TOPICS)
+    if owner is None and topic_owners.may_belong_to_group(name):
+        owner = topic_owners.group_owner(name, await catalogue.groups(client, system=True))
+    if owner is not None:
+        raise CommandError(f"topic {name} belongs to {owner}")
 
 
 async def _delete(client: Client, name: str, route: TopicRoute) -> None:

@@ -27,7 +27,7 @@ from proxy.operations.groups.groups import (
 )
 from proxy.operations.messages import dead_letter_purge, dead_letters
 from proxy.operations.messages.dead_letter_purge import Purged
-from proxy.operations.messages.dead_letters import DeadLetter, DeadLetterQuery, Resend, ResendOrder, Resent
+from proxy.operations.messages.dead_letters import DeadLetterPage, DeadLetterQuery, Resend, ResendOrder, Resent
 from proxy.operations.paging import DEFAULT_LIMIT, PageRequest
 from proxy.operations.values import ItemList, Page
 
@@ -144,11 +144,14 @@ async def reset_offset(operations: Operations, group: GroupName, reset: Reset) -
     return await operations.run(consumer_progress.reset_offset, ResetOrder(group, reset))
 
 
-@router.get("/consumer-groups/{group}/dead-letters", summary="The newest messages of a group's dead letter queue")
+@router.get("/consumer-groups/{group}/dead-letters", summary="A group's dead letters, the newest first")
 async def list_dead_letters(
-    operations: Operations, group: GroupName, limit: Annotated[int, Query(ge=1, le=100)] = 32
-) -> ItemList[DeadLetter]:
-    return ItemList(items=await operations.run(dead_letters.list_dead_letters, DeadLetterQuery(group, limit)))
+    operations: Operations,
+    group: GroupName,
+    limit: Annotated[int, Query(ge=1, le=100, description="items of a page")] = 32,
+    cursor: Cursor = None,
+) -> DeadLetterPage:
+    return await operations.run(dead_letters.list_dead_letters, DeadLetterQuery(group, limit, cursor))
 
 
 @router.post(

@@ -14,7 +14,7 @@ from proxy.operations.events import AuditEntry, ProtocolError
 from proxy.operations.merged_tap import Events, TapQuery
 from proxy.operations.paging import DEFAULT_LIMIT
 from proxy.operations.request_tap import EventKind, TapEvent, TapFilter
-from proxy.operations.traffic_history import HistoryQuery, TrafficHistory, read_history
+from proxy.operations.traffic_history import HistoryQuery, TrafficHistory, check_name, read_history
 from proxy.operations.values import ItemList
 
 router = APIRouter(prefix="/v1", tags=["traffic"], route_class=Route)
@@ -76,7 +76,10 @@ def encode(event: TapEvent) -> bytes:
 
 @router.get("/history", summary="The last hour: all traffic by 10 s, or that of a topic or a consumer group by minute")
 async def get_history(operations: Operations, topic: TopicFilter = None, group: GroupFilter = None) -> TrafficHistory:
-    merged = await operations.gather(read_history, HistoryQuery(topic, group))
+    query = HistoryQuery(topic, group)
+    merged = await operations.gather(read_history, query)
+    if merged.value.quiet:
+        await operations.run(check_name, query)
     return merged.mark(merged.value.history())
 
 

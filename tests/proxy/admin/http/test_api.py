@@ -294,6 +294,26 @@ async def test_dead_letters_are_listed_without_body_and_keys(served: Stage) -> N
     assert (await served.replica.read.get("/v1/consumer-groups/nobody/dead-letters")).status_code == 404
 
 
+@pytest.mark.parametrize(
+    ("path", "detail"),
+    [
+        ("/v1/history?topic=ordres", "there is no topic ordres"),
+        ("/v1/history?group=biling", "there is no consumer group biling"),
+        (f"/v1/consumer-groups/{GROUP}/lag?topic=ordres", "there is no topic ordres"),
+        ("/v1/consumer-groups/biling/lag?topic=ordres", "there is no consumer group biling"),
+    ],
+)
+async def test_misspelt_names_are_not_found(served: Stage, path: str, detail: str) -> None:
+    answer = await served.replica.read.get(path)
+    assert (answer.status_code, answer.json().get("detail")) == (404, detail)
+
+
+async def test_unknown_parameters_of_the_live_page_are_refused(served: Stage) -> None:
+    answer = await served.replica.read.get("/v1/live?grup=billing")
+    assert answer.status_code == 422
+    assert answer.json()["faults"] == [{"where": "query grup", "detail": "there is no such parameter"}]
+
+
 async def test_log_levels(served: Stage) -> None:
     reply = {row["name"]: row for row in (await served.replica.get("/v1/log-levels"))["items"]}
     assert not reply["gantry.cluster"]["changed"]

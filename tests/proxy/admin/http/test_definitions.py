@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from tests.cluster.client import Client
-from tests.proxy.admin.http.replicas import Replica, Stage
+from tests.proxy.admin.http.replicas import GROUP, Replica, Stage
 
 pytestmark = pytest.mark.anyio
 
@@ -80,6 +80,52 @@ async def test_invalid_changes_are_refused(served: Stage, method: str, path: str
     answer = await _changed(served.replica, method, path, body)
     assert answer.status_code == 422
     assert [item["where"] for item in answer.json()["faults"]] == [fault]
+
+
+async def test_a_change_that_clients_or_messages_do_not_survive_needs_a_confirmation(served: Stage) -> None:
+    on, path = served.replica, "/v1/topics/guarded"
+    await _ok(on, "POST", "/v1/topics", {"name": "guarded", "queues": 4})
+    await _ok(on, "PATCH", path, {"queues": 3, "kind": "NORMAL"})
+    async with Client(on.address) as client:
+        for queue in range(3):
+            await client.send("guarded", b"x", queue=queue)
+    for body, detail in (
+        ({"queues": 1}, "2 messages are in queues that the topic guarded would lose: `confirm` removes them"),
+        ({"kind": "FIFO"}, "the topic guarded is of type NORMAL: `confirm` changes it to FIFO"),
+    ):
+        refused = await _changed(on, "PATCH", path, body)
+        assert (refused.status_code, refused.json()["detail"]) == (409, detail)
+    assert (await on.get(path))["brokers"][0]["write_queues"] == 3
+    changed = await _ok(on, "PATCH", path, {"queues": 1, "kind": "FIFO", "confirm": True})
+    assert (changed["kind"], changed["queues"]) == ("FIFO", 1)
+    await _ok(on, "DELETE", path)
+
+
+@pytest.mark.parametrize(
+    ("topic", "owner"),
+    [
+        ("broker-a", "the brokers"),
+        ("DefaultCluster", "the brokers"),
+        ("DefaultCluster_REPLY_TOPIC", "the brokers"),
+        ("TBW102", "the brokers"),
+        ("RMQ_SYS_ROCKSDB_OFFSET", "the brokers"),
+        ("DefaultHeartBeatSyncerTopic", "Gantry"),
+        ("GantryRenewals", "Gantry"),
+        ("RMQ_SYS_TRACE_TOPIC", "Gantry"),
+        (f"%25DLQ%25{GROUP}", f"consumer group {GROUP}"),
+        (f"%25RETRY%25{GROUP}", f"consumer group {GROUP}"),
+        (f"%25RETRY%25{GROUP}_orders", f"consumer group {GROUP}"),
+    ],
+)
+async def test_topics_that_are_needed_are_not_deleted(served: Stage, topic: str, owner: str) -> None:
+    answer = await _changed(served.replica, "DELETE", f"/v1/topics/{topic}")
+    assert answer.status_code == 409
+    assert answer.json()["detail"] == f"{topic.replace('%25', '%')} belongs to {owner}"
+
+
+async def test_retry_topic_without_a_group_is_deleted(served: Stage) -> None:
+    await _ok(served.replica, "POST", "/v1/topics", {"name": "%RETRY%gone"})
+    await _ok(served.replica, "DELETE", "/v1/topics/%25RETRY%25gone")
 
 
 async def test_topics_of_brokers_are_not_deleted(served: Stage) -> None:

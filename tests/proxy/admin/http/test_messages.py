@@ -249,7 +249,12 @@ async def test_message_is_resent_to_its_topic_or_to_one_group(own: Replica) -> N
     assert len(await _pages(own, f"/v1/topics/{topic}/messages")) == 2
     async with Client(own.address) as client:
         await client.heartbeat({GROUP: [topic]})
-        assert (await own.post(path, {"to": "retry", "group": GROUP}))["topic"] == f"%RETRY%{GROUP}"
+        for choice in ({"to": "retry"}, {"to": "auto"}, {}, {"to": None}):
+            assert (await own.post(path, {**choice, "group": GROUP}))["topic"] == f"%RETRY%{GROUP}"
+        assert len(await _pages(own, f"/v1/topics/{topic}/messages")) == 2, "no other group gets a copy"
+        refused = await own.write.post(path, json={"to": "topic", "group": GROUP})
+        assert (refused.status_code, refused.json()["faults"][0]["where"]) == (422, "body to")
+    assert (await own.write.post(path, json={"group": "missing"})).status_code == 404
     assert (await own.write.post(path, json={"to": "retry"})).status_code == 422
     assert (await own.write.post(path, json={"to": "retry", "group": "missing"})).status_code == 404
 

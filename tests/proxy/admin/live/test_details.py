@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Page, Route, expect
 
+from tests.cluster.client import create_topic
+from tests.proxy.admin.dead_letters import bury
 from tests.proxy.admin.http.replicas import GROUP, PUSH_GROUP, READ, UNIQUE_ID, WRITE, Stage, stage
 from tests.proxy.admin.live.addresses import addresses
 from tests.proxy.admin.live.browser import NARROW, WIDE, browsing, check_accessibility, log_in, open_page
@@ -84,6 +86,26 @@ async def test_dead_letters_that_could_not_be_read_are_read_again_and_lose_their
         await confirm(page, "Resend chosen", f"1 message sent to %RETRY%{GROUP}")
         await expect(one).not_to_be_checked()
         await expect(every).not_to_be_checked()
+
+
+async def test_dead_letters_beyond_the_first_page_are_shown_and_all_are_resent(staged: Stage) -> None:
+    url = staged.replica.app.admin.url
+    topic = await create_topic(staged.replica.address, "fatal", 1)
+    await bury(staged.remoting, topic, GROUP, range(101))
+    async with browsing() as page:
+        await log_in(page, url, WRITE)
+        await open_page(page, url, f"groups/{GROUP}")
+        panel = page.get_by_role("region", name="Dead letters", exact=True).first
+        rows = panel.locator("tbody tr")
+        await expect(rows).to_have_count(100)
+        await panel.get_by_role("button", name="Older").click()
+        await expect(rows).to_have_count(2)
+        await expect(panel.get_by_role("button", name="Older")).to_be_disabled()
+        await panel.get_by_role("button", name="Newer").click()
+        await expect(rows).to_have_count(100)
+        await confirm(page, "Resend all", "102 dead letters sent")
+    found = await staged.remoting.pull_all(102, f"%RETRY%{GROUP}", GROUP)
+    assert len(found) == 102
 
 
 async def test_reset_shows_its_effect_before_it_moves_the_group(staged: Stage) -> None:

@@ -1,5 +1,6 @@
 """Commands that use the admin API, contexts, settings and completion."""
 
+import asyncio
 import stat
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -7,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.client import Client
 from tests.cluster.servers import HOST, Gantry
 from tests.ports import free_port
+from tests.proxy.admin.dead_letters import bury, message_id
 from tests.proxy.tools.cli.shell import Done, Shell, embedded
 
 _TOKEN = "a-token-for-writers"
@@ -54,7 +57,12 @@ def test_message_is_listed_shown_located_and_resent(served: AdminShell) -> None:
         "state": "consumed",
         "retries": 0,
     }
-    served.ok("message", "resend", "seen", sent["id"])
+    resend = ("message", "resend", "seen", sent["id"])
+    question = f"send a copy of message {sent['id']} to every consumer group of topic seen?"
+    assert served.refused(*resend, status=2) == f"{question} There is no terminal to ask: give --yes"
+    assert "to consumer group reader? There is" in served.refused(*resend, "--group", "reader", status=2)
+    assert len(served.ok("message", "list", "seen", "--json").objects) == 1
+    served.ok(*resend, "--yes")
     assert len(served.ok("message", "list", "seen", "--json").objects) == 2
     assert "no message" in served.refused("message", "show", "seen", "unknown")
     assert "missing" in served.refused("message", "list", "missing")
@@ -80,7 +88,7 @@ def test_reader_without_token_gets_no_body(served: AdminShell) -> None:
     for search in ("--key", "--sql"):
         listed = served.run("message", "list", "closed", search, "a = 1", env={"GANTRY_ADMIN_TOKEN": ""})
         assert (listed.status, "admin.contents" in listed.err) == (1, True)
-    refused = served.run("drain", env={"GANTRY_ADMIN_TOKEN": ""})
+    refused = served.run("drain", "--yes", env={"GANTRY_ADMIN_TOKEN": ""})
     assert refused.status == 1
     assert "--token" in refused.err
 
@@ -158,8 +166,42 @@ def test_dead_letters_are_listed_and_purged(served: AdminShell) -> None:
     assert "there is no consumer group" in served.refused("dlq", "list", "missing")
 
 
+async def _bury(address: str, topic: str, count: int) -> None:
+    """Make dead letters of the group billing, which keeps no members."""
+    async with Client(address) as client:
+        await client.heartbeat({"billing": [topic]})
+        await bury(client, topic, "billing", range(count))
+
+
+def test_all_dead_letters_are_listed_and_resent_in_steps(served: AdminShell) -> None:
+    topic = served.topic("fatal", queues=1)
+    asyncio.run(_bury(served.endpoint, topic, 130))
+    whole = served.ok("dlq", "list", "billing", "--limit", "500", "--json").objects
+    assert [letter["message_id"] for letter in whole] == [message_id(number) for number in range(129, -1, -1)]
+    first = served.run("dlq", "list", "billing", "--max", "2", "--json")
+    assert first.objects == whole[:2]
+    assert first.err.startswith("gantry: warning: there are older dead letters: --before ")
+    cursor = first.err.split()[-1]
+    assert served.ok("dlq", "list", "billing", "--before", cursor, "--max", "500", "--json").objects == whole[2:]
+    question = "dead letters of group billing to it again? There is no terminal to ask: give --yes"
+    for words, number in (
+        (("--all",), "all 130"),
+        (("--max", "3"), "3"),
+        (("--max", "120"), "up to 120"),
+        (("a", "b"), "2"),
+        (("--all", "--before", cursor), "all"),
+    ):
+        assert served.refused("dlq", "resend", "billing", *words, status=2) == f"send {number} {question}"
+    assert "not both" in served.refused("dlq", "resend", "billing", "--all", "an-id", status=2)
+    sent = served.ok("dlq", "resend", "billing", "--all", "--to", "retry", "--yes").out.splitlines()
+    assert sent[0] == f"{message_id(129)} sent to %RETRY%billing"
+    assert (len(sent), sent[-1]) == (131, "130 sent, 0 not sent")
+
+
 def test_drain_is_begun_and_ended(served: AdminShell) -> None:
-    assert "drains" in served.ok("drain").out
+    assert "reconnect to other replicas? There is no terminal" in served.refused("drain", status=2)
+    assert served.ok("top", "--once", "--json").object["draining"] is False
+    assert "drains" in served.ok("drain", "--yes").out
     assert served.ok("top", "--once", "--json").object["draining"] is True
     assert "resumed" in served.ok("drain", "--undo").out
 
@@ -303,8 +345,14 @@ def test_completion_scripts_name_every_command(shell: Shell, name: str) -> None:
 
 def test_bash_completes_actions_and_options(shell: Shell, tmp_path: Path) -> None:
     script = shell.ok("completion", "bash").out
-    for words, expected in ((["gantry", "topics", "cr"], "create"), (["gantry", "dlq", "purge", "--y"], "--yes")):
+    for words, expected in (
+        (["gantry", "topics", "cr"], ["create"]),
+        (["gantry", "dlq", "purge", "--y"], ["--yes"]),
+        (["gantry", "receive", "orders", "--a"], ["--ack", "--access-key"]),
+        (["gantry", "groups", "update", "--no"], ["--no-fifo", "--no-enabled"]),
+        (["gantry", "groups", "update", "--f"], ["--fifo"]),
+    ):
         array = " ".join(words)
         code = f'{script}\nCOMP_WORDS=({array}); COMP_CWORD={len(words) - 1}; _gantry; echo "${{COMPREPLY[@]}}"'
         done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
-        assert done.stdout.split() == [expected]
+        assert done.stdout.split() == expected

@@ -83,6 +83,16 @@ async def test_group_members_are_shown(gantry: Gantry, shell: Shell) -> None:
         assert {item["group"]: item["state"] for item in listed}["members"] == "online"
 
 
+async def test_group_with_members_is_not_deleted(gantry: Gantry, shell: Shell) -> None:
+    topic = await asyncio.to_thread(shell.topic, "groups-kept")
+    words = ("groups", "delete", "kept", "--yes")
+    async with Client(gantry.address, "client-1") as client:
+        await client.heartbeat({"kept": [topic]})
+        refusal = await asyncio.to_thread(shell.refused, *words)
+        assert refusal == "consumer group kept has members: client-1"
+    await asyncio.to_thread(shell.ok, "groups", "show", "kept")
+
+
 def test_group_reset_moves_offsets(shell: Shell) -> None:
     topic = _consumed(shell, "groups-reset", "moved")
     middle = int(time.time() * 1000) + 1

@@ -68,6 +68,29 @@ def test_update_asks_before_it_removes_queues_with_messages(shell: Shell) -> Non
     assert shell.ok("topics", "update", topic, "--queues", 1, "--yes").out == "topic fewer updated\n"
 
 
+def test_update_asks_before_it_changes_the_type(shell: Shell) -> None:
+    topic = shell.topic("typed", queues=1)
+    question = "change the type of messages of topic typed from NORMAL to FIFO? There is no terminal to ask: give --yes"
+    assert shell.refused("topics", "update", topic, "--type", "FIFO", status=2) == question
+    assert shell.ok("topics", "show", topic, "--json").object["type"] == "NORMAL"
+    shell.ok("topics", "update", topic, "--type", "NORMAL")
+    shell.ok("topics", "update", topic, "--type", "FIFO", "--yes")
+    assert shell.ok("topics", "show", topic, "--json").object["type"] == "FIFO"
+
+
+def test_topics_that_are_needed_are_not_deleted(shell: Shell) -> None:
+    shell.ok("groups", "create", "needing")
+    for topic, owner in (
+        ("SELF_TEST_TOPIC", "the brokers"),
+        ("broker-a", "the brokers"),
+        ("DefaultHeartBeatSyncerTopic", "Gantry"),
+        ("%RETRY%needing", "consumer group needing"),
+        ("%DLQ%needing", "consumer group needing"),
+    ):
+        assert shell.refused("topics", "delete", topic, "--yes") == f"topic {topic} belongs to {owner}"
+    shell.ok("groups", "delete", "needing", "--yes")
+
+
 def test_delete_asks_first(shell: Shell) -> None:
     topic = shell.topic("asked")
     assert shell.refused("topics", "delete", topic, status=2).endswith("There is no terminal to ask: give --yes")

@@ -1,0 +1,46 @@
+"""Topics that belong to brokers, proxies or consumer groups, and are not deleted as those of clients are."""
+
+from collections.abc import Collection, Iterable
+
+from remoting.names import (
+    DLQ_PREFIX,
+    RETRY_PREFIX,
+    dead_letter_topic,
+    is_internal,
+    is_pop_retry_topic,
+    is_system,
+    reply_topic,
+    retry_topic,
+)
+
+_GROUP_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
+
+
+def may_belong_to_group(topic: str) -> bool:
+    """Return whether a topic has the name of a retry or dead letter topic."""
+    return topic.startswith(_GROUP_PREFIXES)
+
+
+def fixed_owner(
+    topic: str, brokers: Collection[str], clusters: Collection[str], proxy_topics: Collection[str]
+) -> str | None:
+    """Return who needs a topic, as in `the brokers`; None: no broker and no proxy.
+
+    proxy_topics: those that proxies write and read themselves.
+    """
+    if topic in proxy_topics:
+        return "Gantry"
+    # Brokers create topics with their own names and their clusters' (TopicConfigManager.init).
+    own = {*brokers, *clusters, *map(reply_topic, clusters)}
+    return "the brokers" if topic in own or is_system(topic) or is_internal(topic) else None
+
+
+def group_owner(topic: str, groups: Iterable[str]) -> str | None:
+    """Return the consumer group, as in `consumer group billing`, that a retry or dead letter topic belongs to.
+
+    None: none of these groups. The pop retry topic of the group `a` and the topic `b_c` may be that of `a_b` and `c`.
+    """
+    for group in groups:
+        if topic in (retry_topic(group), dead_letter_topic(group)) or is_pop_retry_topic(topic, group):
+            return f"consumer group {group}"
+    return None
