@@ -1,7 +1,8 @@
-"""The request tables of the embedded broker's own listener, and of the clients' listeners before it.
+"""The request tables of the embedded broker's own listener, and the requests that only operators' tools send.
 
 The broker's listener serves the requests of the proxy's table, those that another replica sends to brokers and name
-servers, and those of operators' tools, under the same setting `tools`. The clients' listeners serve the latter, too.
+servers, and those of operators' tools, under the same setting `tools`. The clients' listeners serve the latter, too,
+before a cluster as well (`proxy.backends.tool_requests`).
 """
 
 from collections.abc import Mapping
@@ -45,6 +46,7 @@ def _tool_row(code: ToolCode) -> RequestSpec:
         _ACTIONS.get(code, Action.GET),
         topic=topic,
         group=group,
+        repeatable=True,
         tool=True,
         rip55=False,
         source_group=_SOURCE_GROUPS.get(code),
@@ -58,6 +60,6 @@ BROKER_REQUESTS: Mapping[int, RequestSpec] = {
     **REQUESTS,
     **{int(code): replace(request_spec(code), tool=False) for code in _OF_REPLICAS},
 }
-# Rows of the requests that only the broker serves. mqadmin and the dashboard send them to the address that routes name,
-# which is a clients' listener.
+# Rows of the requests of tools alone. mqadmin and the dashboard send them to the address that routes name, which is a
+# clients' listener.
 TOOL_REQUESTS: Mapping[int, RequestSpec] = {code: row for code, row in BROKER_REQUESTS.items() if code not in REQUESTS}

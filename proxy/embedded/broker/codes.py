@@ -1,4 +1,4 @@
-"""Request codes of tools and name servers that the proxy does not serve."""
+"""Request codes that operators' tools alone send."""
 
 from enum import IntEnum
 
