@@ -39,7 +39,12 @@ NAME_SERVER_QUERIES: Final = (
     _T.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
     _T.GET_NAMESRV_CONFIG,
 )
-NAME_SERVER_CHANGES: Final = (_T.PUT_KV_CONFIG, _T.DELETE_KV_CONFIG)
+NAME_SERVER_CHANGES: Final = (
+    _T.PUT_KV_CONFIG,
+    _T.DELETE_KV_CONFIG,
+    _T.WIPE_WRITE_PERM_OF_BROKER,
+    _T.ADD_WRITE_PERM_OF_BROKER,
+)
 BROKER_CHANGES: Final = (
     _T.UPDATE_AND_CREATE_TOPIC_LIST,
     _T.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
@@ -47,6 +52,7 @@ BROKER_CHANGES: Final = (
     _T.SET_MESSAGE_REQUEST_MODE,
     _T.CLEAN_EXPIRED_CONSUMEQUEUE,
     _T.CLEAN_UNUSED_TOPIC,
+    _T.DELETE_EXPIRED_COMMITLOG,
 )
 # The requests of tools before a cluster. A broker's configuration may have the secrets of its users, so that reading it
 # needs the permission to change, as with users.

@@ -23,9 +23,12 @@ _ACTIONS = {
     ToolCode.UPDATE_AND_CREATE_TOPIC_LIST: Action.CREATE,
     ToolCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: Action.CREATE,
     ToolCode.PUT_KV_CONFIG: Action.UPDATE,
+    ToolCode.WIPE_WRITE_PERM_OF_BROKER: Action.UPDATE,
+    ToolCode.ADD_WRITE_PERM_OF_BROKER: Action.UPDATE,
     ToolCode.CLONE_GROUP_OFFSET: Action.UPDATE,
     ToolCode.CLEAN_EXPIRED_CONSUMEQUEUE: Action.UPDATE,
     ToolCode.CLEAN_UNUSED_TOPIC: Action.UPDATE,
+    ToolCode.DELETE_EXPIRED_COMMITLOG: Action.UPDATE,
     ToolCode.SET_MESSAGE_REQUEST_MODE: Action.UPDATE,
     ToolCode.DELETE_KV_CONFIG: Action.DELETE,
 }
@@ -34,6 +37,7 @@ _NAMES: dict[ToolCode, tuple[str | None, str | None]] = {
     ToolCode.GET_PRODUCER_CONNECTION_LIST: (None, "producerGroup"),
     ToolCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: ("topic", "group"),
     ToolCode.CLONE_GROUP_OFFSET: ("topic", "destGroup"),
+    ToolCode.QUERY_CONSUME_QUEUE: ("topic", "consumerGroup"),
     ToolCode.QUERY_SUBSCRIPTION_BY_CONSUMER: ("topic", "group"),
 }
 _SOURCE_GROUPS: dict[ToolCode, str] = {ToolCode.CLONE_GROUP_OFFSET: "srcGroup"}

@@ -23,7 +23,14 @@ pytestmark = pytest.mark.anyio
 
 _T = ToolCode
 _BROKERS = ["broker-b", "broker-a", "broker-c"]
-_OF_ONE_BROKER = {_T.GET_BROKER_RUNTIME_INFO, _T.GET_ALL_CONSUMER_OFFSET, RequestCode.GET_BROKER_CONFIG}
+_OF_ONE_BROKER = {
+    _T.GET_BROKER_RUNTIME_INFO,
+    _T.GET_ALL_CONSUMER_OFFSET,
+    _T.GET_BROKER_CONSUME_STATS,
+    _T.QUERY_CONSUME_QUEUE,
+    _T.GET_BROKER_HA_STATUS,
+    RequestCode.GET_BROKER_CONFIG,
+}
 
 
 def _tools(answer: Callable[[str, RemotingCommand], Any] = lambda *_: commands.success()) -> tuple[Stage, FakeBackend]:
