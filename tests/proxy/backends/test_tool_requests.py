@@ -16,6 +16,9 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import BrokerNotNamed, RemotingError, ServiceUnavailable, TopicNotExist
 from remoting.requests import REQUESTS, Action
+from tests.cluster.client import Client
+from tests.ports import free_port
+from tests.proxy.backends.test_broker_listener import running
 from tests.proxy.fakes import FakeBackend, FakeChannel, Stage, peer, stage
 from tests.proxy.messages import route
 
@@ -172,3 +175,13 @@ async def test_a_subscription_comes_from_the_broker_that_knows_it() -> None:
     on, _ = _tools(_lists("consumerTable", a=offline, c={"client": {}}))
     reply = await on.ask(commands.request(_T.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, fields))
     assert orjson.loads(reply.body)["consumerTable"] == {"client": {}}
+
+
+async def test_the_setting_tools_applies_to_them_before_a_cluster() -> None:
+    """No name server and no broker is there: requests that are permitted fail later."""
+    cluster = {"namesrv": [f"127.0.0.1:{free_port()}"]}
+    for permitted, allowed in ((None, {Action.GET}), ("none", set()), ("all", set(Action))):
+        async with running(cluster=cluster, tools=permitted) as app, Client(str(app.addresses[0])) as client:
+            for code, row in CLUSTER_TOOL_REQUESTS.items():
+                denied = (await client.ask(code, {})).code == ResponseCode.NO_PERMISSION
+                assert denied is (row.action not in allowed), row.name
