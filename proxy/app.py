@@ -32,13 +32,13 @@ from proxy.auth.sources.source import Source
 from proxy.backends.cluster.backend import ClusterBackend
 from proxy.backends.cluster.client_bounds import client_bounds
 from proxy.backends.embedded_node import EmbeddedNode
+from proxy.backends.tool_requests import CLUSTER_TOOL_REQUESTS, TOOL_HANDLERS
 from proxy.core import membership
 from proxy.core.client_bounds import ClientBounds
 from proxy.core.client_registry import ClientRegistry, ConsumerGroupChange
 from proxy.core.connections import ConnectionListener
 from proxy.core.forwarding import forward
 from proxy.core.handlers import HANDLERS
-from proxy.core.handlers.tools import ask_only_broker
 from proxy.core.messaging import Messaging
 from proxy.core.push_relay import relay
 from proxy.core.remoting_channel import RemotingChannel
@@ -158,11 +158,8 @@ class App:
         )
 
     def _new_core(self) -> Messaging:
-        requests, handlers = REQUESTS, {**HANDLERS, **self.guards.handlers}
-        if self.settings.has_embedded_broker:
-            # Clients' listeners, too, serve the tools' requests that only the embedded broker knows.
-            requests = {**REQUESTS, **TOOL_REQUESTS}
-            handlers |= dict.fromkeys(TOOL_REQUESTS, ask_only_broker)
+        handlers = {**HANDLERS, **TOOL_HANDLERS, **self.guards.handlers}
+        tools = TOOL_REQUESTS if self.settings.has_embedded_broker else CLUSTER_TOOL_REQUESTS
         self._transactions = CountedTransactions(handlers.get(RequestCode.END_TRANSACTION, forward))
         handlers[RequestCode.END_TRANSACTION] = self._transactions
         checks = self.guards.checks(lambda: self.rules.names_by_user)
@@ -171,7 +168,8 @@ class App:
             self.settings,
             self.registry,
             self.backend,
-            requests=requests,
+            # Tools use the address that routes name, which is a clients' listener.
+            requests={**REQUESTS, **tools},
             handlers=self.guards.wrap(handlers),
             forward=forward,
             checks=checks if self.tracing is None else (*checks, self.tracing.begin),

@@ -58,8 +58,8 @@ class RequestSpec:
         rip55: whether RIP-55 lists the code.
         name: the code's name in metrics and logs.
         names: the ext fields with the topic and the group. required_fields: `required`, for iteration.
-        needs: permissions that the request needs. None: it has no entry in `NEEDS`, and only the embedded broker serves
-            it to clients; `proxy.auth.resources` derives the permissions from `action` and the names.
+        needs: permissions that the request needs. None: it has no entry in `NEEDS`, since only Gantry and tools send
+            it; `proxy.auth.resources` derives the permissions from `action` and the names.
         need_fields: the ext fields that name the resources of `needs`, of which there are two at most; "" for none.
     """
 
@@ -448,7 +448,7 @@ _INTERNAL_ROWS = (
 
 # Rows of the requests that are served.
 REQUESTS: Mapping[int, RequestSpec] = {int(row.code): row for row in _ROWS}
-# Rows of the requests that only Gantry itself sends. Clients that send them are refused.
+# Rows of the requests that Gantry itself sends, and beside it tools only.
 INTERNAL_REQUESTS: Mapping[int, RequestSpec] = {int(row.code): row for row in _INTERNAL_ROWS}
 # Names of the ext fields of the requests that send a message, by request code.
 SEND_FIELD_NAMES: Mapping[int, SendFieldNames] = {int(row.code): row.send for row in _ROWS if row.send is not None}

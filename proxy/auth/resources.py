@@ -62,8 +62,8 @@ _PRODUCERS = "producerdataset"
 def permissions(spec: RequestSpec, fields: dict[str, str], body: bytes) -> Iterator[Permission]:
     """Yield the permissions that a request needs. Raises BodyError if its body cannot be read.
 
-    A request without an entry in the table, which only the embedded broker serves, needs its action on the topic and
-    the group that it names, or on the cluster, and needs to read the group that it copies from.
+    A request without an entry in the table, which only tools send, needs its action on the topic and the group that it
+    names, or on the cluster, and needs to read the group that it copies from.
     """
     needs = _derived(spec) if spec.needs is None else spec.needs
     group = next((fields.get(need.field or "", "") for need in needs.fields if need.kind is ResourceKind.GROUP), "")

@@ -45,6 +45,12 @@ class Backend(Protocol):
     async def forget_topic(self, topic: str) -> None:
         """Remove the routes of a topic that was deleted from its brokers. Raises ServiceUnavailable."""
 
+    async def query_name_server(self, code: int, fields: dict[str, str]) -> RemotingCommand:
+        """Return the reply of the first name server that replies. Raises ServiceUnavailable if none does."""
+
+    async def change_name_servers(self, code: int, fields: dict[str, str]) -> RemotingCommand:
+        """Send a request to all name servers; return the first error or the first reply. Raises RemotingError."""
+
     def topic_created(self, topic: str) -> None:
         """Look up a topic again, if it was unknown: it was created at its brokers."""
 

@@ -16,6 +16,7 @@ from proxy.embedded.broker.dispatch import new_broker
 from proxy.embedded.broker.routing import route_of
 from proxy.embedded.broker.settings import BrokerSettings
 from proxy.embedded.broker.work_budget import MAX_SECONDS
+from proxy.embedded.requests import BROKER_REQUESTS
 from proxy.embedded.store import StorageError, Store, StoreUnusable
 from remoting import command as commands
 from remoting.codes import RequestCode
@@ -124,6 +125,14 @@ class EmbeddedBackend:
     def broker_at(self, address: str) -> str | None:
         """Return the only broker's name: its clients may know it by any address."""
         return self.name
+
+    async def query_name_server(self, code: int, fields: dict[str, str]) -> RemotingCommand:
+        """Return the reply of the broker, which is the name server, too."""
+        return await self.request(self.name, BROKER_REQUESTS[code], commands.request(code, fields), 0.0, None)
+
+    async def change_name_servers(self, code: int, fields: dict[str, str]) -> RemotingCommand:
+        """Return the reply of the broker, which is the only name server."""
+        return await self.query_name_server(code, fields)
 
     def topic_created(self, topic: str) -> None:
         """Do nothing: routes are derived from the topics."""

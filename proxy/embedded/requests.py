@@ -1,7 +1,8 @@
-"""The request tables of the embedded broker's own listener, and of the clients' listeners before it.
+"""The request tables of the embedded broker's own listener, and the requests that only operators' tools send.
 
 The broker's listener serves the requests of the proxy's table, those that another replica sends to brokers and name
-servers, and those of operators' tools, under the same setting `tools`. The clients' listeners serve the latter, too.
+servers, and those of operators' tools, under the same setting `tools`. The clients' listeners serve the latter, too,
+before a cluster as well (`proxy.backends.tool_requests`).
 """
 
 from collections.abc import Mapping
@@ -22,9 +23,12 @@ _ACTIONS = {
     ToolCode.UPDATE_AND_CREATE_TOPIC_LIST: Action.CREATE,
     ToolCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: Action.CREATE,
     ToolCode.PUT_KV_CONFIG: Action.UPDATE,
+    ToolCode.WIPE_WRITE_PERM_OF_BROKER: Action.UPDATE,
+    ToolCode.ADD_WRITE_PERM_OF_BROKER: Action.UPDATE,
     ToolCode.CLONE_GROUP_OFFSET: Action.UPDATE,
     ToolCode.CLEAN_EXPIRED_CONSUMEQUEUE: Action.UPDATE,
     ToolCode.CLEAN_UNUSED_TOPIC: Action.UPDATE,
+    ToolCode.DELETE_EXPIRED_COMMITLOG: Action.UPDATE,
     ToolCode.SET_MESSAGE_REQUEST_MODE: Action.UPDATE,
     ToolCode.DELETE_KV_CONFIG: Action.DELETE,
 }
@@ -33,6 +37,7 @@ _NAMES: dict[ToolCode, tuple[str | None, str | None]] = {
     ToolCode.GET_PRODUCER_CONNECTION_LIST: (None, "producerGroup"),
     ToolCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: ("topic", "group"),
     ToolCode.CLONE_GROUP_OFFSET: ("topic", "destGroup"),
+    ToolCode.QUERY_CONSUME_QUEUE: ("topic", "consumerGroup"),
     ToolCode.QUERY_SUBSCRIPTION_BY_CONSUMER: ("topic", "group"),
 }
 _SOURCE_GROUPS: dict[ToolCode, str] = {ToolCode.CLONE_GROUP_OFFSET: "srcGroup"}
@@ -45,6 +50,7 @@ def _tool_row(code: ToolCode) -> RequestSpec:
         _ACTIONS.get(code, Action.GET),
         topic=topic,
         group=group,
+        repeatable=True,
         tool=True,
         rip55=False,
         source_group=_SOURCE_GROUPS.get(code),
@@ -58,6 +64,6 @@ BROKER_REQUESTS: Mapping[int, RequestSpec] = {
     **REQUESTS,
     **{int(code): replace(request_spec(code), tool=False) for code in _OF_REPLICAS},
 }
-# Rows of the requests that only the broker serves. mqadmin and the dashboard send them to the address that routes name,
-# which is a clients' listener.
+# Rows of the requests of tools alone. mqadmin and the dashboard send them to the address that routes name, which is a
+# clients' listener.
 TOOL_REQUESTS: Mapping[int, RequestSpec] = {code: row for code, row in BROKER_REQUESTS.items() if code not in REQUESTS}

@@ -16,7 +16,7 @@ from remoting.requests import REQUESTS, Action, Direction, RequestSpec, codes_of
 
 Network = IPv4Network | IPv6Network
 
-# Rows of the requests that clients and tools send. The embedded broker serves more of them than a cluster does.
+# Rows of the requests that clients and tools send.
 SELECTABLE: Mapping[int, RequestSpec] = {
     code: row for code, row in BROKER_REQUESTS.items() if row.direction is not Direction.BROKER
 }

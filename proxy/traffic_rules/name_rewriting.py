@@ -152,7 +152,7 @@ class NameRewriting:
         """Replace the names in a request by the brokers' and return its group, by the brokers' name."""
         spec = REQUESTS.get(command.code)
         if spec is None:
-            # An embedded broker serves further codes, with names that cannot be rewritten.
+            # Tools send further codes, with names that cannot be rewritten.
             raise UnsupportedRequest(
                 f"request {command.code} is not supported for clients with a namespace or topic aliases"
             )

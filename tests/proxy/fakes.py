@@ -102,7 +102,10 @@ class Sent:
 
 @dataclass
 class FakeBackend:
-    """Brokers in memory. warm, cold: cached routes and routes to be loaded; answer: returns the brokers' replies."""
+    """Brokers in memory. warm, cold: cached routes and routes to be loaded; answer: returns the brokers' replies.
+
+    asked: the requests to name servers, with whether they are for all of them.
+    """
 
     warm: dict[str, TopicRoute] = field(default_factory=dict)
     cold: dict[str, TopicRoute | Exception] = field(default_factory=dict)
@@ -110,6 +113,7 @@ class FakeBackend:
     answer: Answer = lambda broker, command: commands.success({"served by": broker}, b"{}")
     pending: list[Reply] | None = None
     sent: list[Sent] = field(default_factory=list)
+    asked: list[tuple[int, dict[str, str], bool]] = field(default_factory=list)
     registered: list[tuple[FakeChannel, Groups, frozenset[str]]] = field(default_factory=list)
     unregistered: list[tuple[FakeChannel, Groups]] = field(default_factory=list)
     unregister_commands: list[RemotingCommand | None] = field(default_factory=list)
@@ -165,6 +169,14 @@ class FakeBackend:
 
     def topic_created(self, topic: str) -> None:
         self.created.append(topic)
+
+    async def query_name_server(self, code: int, fields: dict[str, str]) -> RemotingCommand:
+        self.asked.append((code, fields, False))
+        return commands.success(body=b"a name server's")
+
+    async def change_name_servers(self, code: int, fields: dict[str, str]) -> RemotingCommand:
+        self.asked.append((code, fields, True))
+        return commands.success()
 
     async def forget_topic(self, topic: str) -> None:
         self.warm.pop(topic, None)
@@ -227,6 +239,7 @@ def stage(
     settings: Settings | None = None,
     handlers: Mapping[int, Any] = HANDLERS,
     addresses: ListenerRoutes | None = None,
+    requests: Mapping[int, RequestSpec] = REQUESTS,
 ) -> Stage:
     backend = FakeBackend() if backend is None else backend
     observed: list[tuple[str, int]] = []
@@ -239,6 +252,7 @@ def stage(
         handlers=handlers,
         forward=forward,
         checks=(well_formed,),
+        requests=requests,
         observers=(lambda seen: observed.append((seen.code, seen.response)),),
         listeners=(membership.notify, lambda _, change: changes.append(change)),
     )

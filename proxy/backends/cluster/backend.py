@@ -153,6 +153,12 @@ class ClusterBackend:
         await self._name_servers.delete_topic(topic)
         self._routes.remove(topic)
 
+    async def query_name_server(self, code: int, fields: dict[str, str]) -> RemotingCommand:
+        return await self._name_servers.query(code, fields)
+
+    async def change_name_servers(self, code: int, fields: dict[str, str]) -> RemotingCommand:
+        return await self._name_servers.change(code, fields)
+
     def topic_created(self, topic: str) -> None:
         self._routes.forget_unknown((topic,))
 

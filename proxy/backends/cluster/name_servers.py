@@ -1,4 +1,4 @@
-"""Requests to the name servers: routes, the list of brokers, and deletion of topics."""
+"""Requests to the name servers: routes, the list of brokers, deletion of topics, and requests of tools."""
 
 import asyncio
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.connection import RemotingConnection
-from remoting.errors import ServiceUnavailable, TopicNotExist, UnsupportedRequest, no_route
+from remoting.errors import RemotingError, ServiceUnavailable, TopicNotExist, UnsupportedRequest, no_route
 from remoting.fastjson import load_object
 from remoting.routes import Replicas, TopicRoute, merge_clusters, merge_routes, parse, parse_cluster
 from remoting.tasks import spawn
@@ -122,6 +122,24 @@ class NameServers:
         reply = await self._ask(server, RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": topic})
         if reply.code != ResponseCode.SUCCESS:
             raise ServiceUnavailable(f"{server.address} answered {reply.code}: {reply.remark}")
+
+    async def query(self, code: int, fields: dict[str, str]) -> RemotingCommand:
+        """Return the reply of the first name server that replies. Raises ServiceUnavailable if none does."""
+        reasons: list[str] = []
+        for server in self._servers:
+            try:
+                return await self._ask(server, code, fields)
+            except RemotingError as error:
+                reasons.append(str(error))
+        raise ServiceUnavailable(f"no name server can be reached: {'; '.join(reasons)}")
+
+    async def change(self, code: int, fields: dict[str, str]) -> RemotingCommand:
+        """Return the replies of all name servers as one: the first that is not SUCCESS, else the first.
+
+        Raises RemotingError if one of them does not reply.
+        """
+        replies = await asyncio.gather(*(self._ask(server, code, fields) for server in self._servers))
+        return next((reply for reply in replies if reply.code != ResponseCode.SUCCESS), replies[0])
 
     def close(self) -> None:
         """Close all connections."""

@@ -41,20 +41,27 @@ async def ask_all(core: Messaging, context: Context, names: Sequence[str]) -> Se
     Raises ServiceUnavailable, which names the broker, if one does not reply. Brokers that could be changed stay
     changed: a repeated request changes the others.
     """
+    replies = await ask_each(core, context, names)
+    for broker, reply in zip(names, replies, strict=True):
+        if reply.code != ResponseCode.SUCCESS:
+            if len(names) > 1:
+                reply.header["remark"] = f"{broker}: {reply.remark}"
+            return (reply,)
+    return replies
+
+
+async def ask_each(core: Messaging, context: Context, names: Sequence[str]) -> Sequence[RemotingCommand]:
+    """Return the replies of all brokers, refusals too. Raises ServiceUnavailable, which names a broker without one."""
     context.broker = names[0]
     replies = await asyncio.gather(*(_send(core, context, broker) for broker in names), return_exceptions=True)
-    successes: list[RemotingCommand] = []
+    answers: list[RemotingCommand] = []
     for broker, reply in zip(names, replies, strict=True):
         if isinstance(reply, RemotingError):
             raise ServiceUnavailable(f"{broker}: {reply}")
         if isinstance(reply, BaseException):
             raise reply
-        if reply.code != ResponseCode.SUCCESS:
-            if len(names) > 1:
-                reply.header["remark"] = f"{broker}: {reply.remark}"
-            return (reply,)
-        successes.append(reply)
-    return successes
+        answers.append(reply)
+    return answers
 
 
 def _send(core: Messaging, context: Context, broker: str) -> "asyncio.Future[RemotingCommand]":

@@ -1,6 +1,7 @@
 """Queries about a consumer group: members, connections, subscriptions, queue assignment."""
 
 import asyncio
+from collections.abc import Iterable
 from time import monotonic
 from typing import Any
 
@@ -58,10 +59,14 @@ async def consumer_connections(core: Messaging, context: Context) -> RemotingCom
         return reply
     else:
         raise ConsumerNotOnline(f"no consumer of group {group} is online")
-    local = {member.client_id: _connection(member) for member in members}
-    others = [item for item in connections.get("connectionSet") or () if item.get("clientId") not in local]
-    connections["connectionSet"] = others + list(local.values())
+    connections["connectionSet"] = with_members(connections.get("connectionSet") or (), members)
     return commands.success(body=orjson.dumps(connections))
+
+
+def with_members(connections: Iterable[dict[str, Any]], members: Iterable[Member]) -> list[dict[str, Any]]:
+    """Return a group's connections at a broker with those of its local members, which have their real addresses."""
+    local = {member.client_id: _connection(member) for member in members}
+    return [item for item in connections if item.get("clientId") not in local] + list(local.values())
 
 
 async def check_client_config(core: Messaging, context: Context) -> RemotingCommand:

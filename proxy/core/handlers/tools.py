@@ -1,7 +1,6 @@
 """Requests of operators' tools that are not for a single broker.
 
-GET_CONSUMER_RUNNING_INFO and CONSUME_MESSAGE_DIRECTLY are for a client, DELETE_TOPIC_IN_NAMESRV for the name servers,
-and those that only the embedded broker serves for any broker.
+GET_CONSUMER_RUNNING_INFO and CONSUME_MESSAGE_DIRECTLY are for a client, DELETE_TOPIC_IN_NAMESRV for the name servers.
 """
 
 from proxy.core import stored_topics
@@ -99,12 +98,6 @@ async def find_message(core: Messaging, context: Context) -> None:
     if failure is not None:
         raise failure
     raise NotPermitted(f"no broker has the message {text}")
-
-
-async def ask_only_broker(core: Messaging, context: Context) -> RemotingCommand:
-    """Send a request for any broker or name server to the embedded broker, which is both."""
-    (broker,) = await core.backend.brokers()
-    return await ask(core, context, broker)
 
 
 async def forget_topic(core: Messaging, context: Context) -> RemotingCommand:

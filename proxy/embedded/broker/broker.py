@@ -92,6 +92,8 @@ class Broker:
         self.offsets = Offsets(store, settings.max_offsets)
         self.request_modes = store.table("modes")
         self.kv_config = store.table("kv")
+        # Whether routes permit writing; tools may change it, until a restart.
+        self.listed_writable = True
         self.users = Users(store.table("users"), store.table("acls"))
         self.members = Members()
         self._notices = GroupNotices(self._send_notices)

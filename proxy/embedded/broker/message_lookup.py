@@ -1,9 +1,13 @@
 """Handlers of requests for offsets of queues and groups, and for single messages."""
 
+from typing import Any
+
+import orjson
+
 from proxy.embedded.broker.broker import Broker
 from proxy.embedded.broker.errors import Refused, refusal
 from proxy.embedded.broker.pulling import existing_topic
-from proxy.embedded.broker.queues import READ_SIZE, store_timestamp
+from proxy.embedded.broker.queues import READ_SIZE, commit_log_offset, store_timestamp
 from proxy.embedded.broker.request import Answer, Request
 from remoting import command as commands
 from remoting.codes import ResponseCode
@@ -13,6 +17,8 @@ _UNIQUE_KEY = "_UNIQUE_KEY_QUERY"
 _MAX_BY_UNIQUE_KEY = 32
 # As in brokers (maxMsgsNumBatch).
 _MAX_BY_KEY = 64
+# Messages of one answer about a queue.
+_MAX_IN_QUEUE = 1000
 
 
 def _offset(offset: int) -> Answer:
@@ -83,7 +89,7 @@ def query(broker: Broker, request: Request) -> Answer:
     records = broker.store.by_key(topic, key, begin, end, min(count, _MAX_BY_KEY), READ_SIZE)
     fields = {
         "indexLastUpdateTimestamp": str(0 if not records else store_timestamp(records[0])),
-        "indexLastUpdatePhyoffset": str(0 if not records else int.from_bytes(records[0][28:36], "big")),
+        "indexLastUpdatePhyoffset": str(0 if not records else commit_log_offset(records[0])),
     }
     if not records:
         return refusal(ResponseCode.QUERY_NOT_FOUND, f"there is no message of topic {topic} with this key", fields)
@@ -98,3 +104,27 @@ def view(broker: Broker, request: Request) -> Answer:
     if record is None:
         raise Refused(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
     return commands.success(body=record)
+
+
+def query_queue(broker: Broker, request: Request) -> Answer:
+    """QUERY_CONSUME_QUEUE: return the positions, sizes and tag codes of messages from a queue offset on."""
+    topic, queue_id, index = request.text("topic"), request.number("queueId"), request.number("index")
+    if queue_id not in broker.store.queues(topic):
+        raise Refused(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
+    first, end = broker.store.bounds(topic, queue_id)
+    body: dict[str, Any] = {"minQueueIndex": first, "maxQueueIndex": end}
+    group = request.fields.get("consumerGroup")
+    if group:
+        current = broker.members.subscription(group, topic)
+        body["subscriptionData"] = None if current is None else dict(current.data)
+        if current is None:
+            body["filterData"] = f"{group}@{topic} is not online!"
+    count = min(request.number("count"), _MAX_IN_QUEUE)
+    if count > 0 and first <= index < end:
+        records = broker.store.read(topic, queue_id, index, count, READ_SIZE)
+        codes = broker.store.tag_codes(topic, queue_id, index, len(records))
+        body["queueData"] = [
+            {"physicOffset": commit_log_offset(record), "physicSize": len(record), "tagsCode": code, "eval": False}
+            for record, code in zip(records, codes, strict=True)
+        ]
+    return commands.success(body=orjson.dumps(body))

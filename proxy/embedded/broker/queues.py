@@ -22,6 +22,7 @@ READ_SIZE = 4 * 1024 * 1024
 # The same if the client requests more. Clients reject frames over 16 MiB.
 _MAX_READ_SIZE = 15 * 1024 * 1024
 _QUEUE_OFFSET = slice(20, 28)
+_COMMIT_LOG_OFFSET = slice(28, 36)
 _STORE_TIMES = (56, 68)
 
 
@@ -123,6 +124,11 @@ def _skip(store: Store, topic: str, queue_id: int, count: int, message_filter: T
 def queue_offset(record: bytes) -> int:
     """Return the queue offset of an encoded record."""
     return int.from_bytes(record[_QUEUE_OFFSET], "big")
+
+
+def commit_log_offset(record: bytes) -> int:
+    """Return the commit log offset of an encoded record."""
+    return int.from_bytes(record[_COMMIT_LOG_OFFSET], "big")
 
 
 def store_timestamp(record: bytes) -> int:

@@ -12,6 +12,7 @@ from proxy.embedded.broker.topics import UNIT, UNIT_SUBSCRIPTION
 from remoting import command as commands
 from remoting import fastjson, routes
 from remoting.codes import STANDARD_JSON_VERSION, ResponseCode
+from remoting.messages import Permission
 from remoting.names import is_system, reply_topic
 from remoting.routes import MASTER_ID, TopicRoute
 
@@ -26,7 +27,7 @@ def route_of(broker: Broker, topic: str) -> TopicRoute | None:
     settings = broker.settings
     order = broker.kv_config.get(_key(_ORDER_NAMESPACE, topic))
     data: dict[str, Any] = {
-        "queueDatas": [config.route(settings.name)],
+        "queueDatas": [_readable(config.route(settings.name), broker)],
         "brokerDatas": [
             {
                 "cluster": settings.cluster,
@@ -40,6 +41,11 @@ def route_of(broker: Broker, topic: str) -> TopicRoute | None:
     if order is not None:
         data["orderTopicConf"] = order.decode()
     return TopicRoute(topic, data, (settings.name,))
+
+
+def _readable(queues: dict[str, Any], broker: Broker) -> dict[str, Any]:
+    """Return a QueueData; without the permission to write while tools have taken it from the broker."""
+    return queues if broker.listed_writable else {**queues, "perm": queues["perm"] & ~Permission.WRITE}
 
 
 def route(broker: Broker, request: Request) -> Answer:
@@ -123,6 +129,25 @@ def delete_topic(_: Broker, __: Request) -> Answer:
 def config(broker: Broker, _: Request) -> Answer:
     """GET_NAMESRV_CONFIG."""
     return commands.success(body=f"listenPort={broker.settings.port}\norderMessageEnable=true\n".encode())
+
+
+def wipe_write_permission(broker: Broker, request: Request) -> Answer:
+    """WIPE_WRITE_PERM_OF_BROKER: send producers elsewhere until a restart, as a name server does."""
+    return commands.success({"wipeTopicCount": str(_list_writable(broker, request, writable=False))})
+
+
+def add_write_permission(broker: Broker, request: Request) -> Answer:
+    """ADD_WRITE_PERM_OF_BROKER: list each topic with the permission in its configuration again."""
+    return commands.success({"addTopicCount": str(_list_writable(broker, request, writable=True))})
+
+
+def _list_writable(broker: Broker, request: Request, writable: bool) -> int:
+    """Change the routes of the named broker; return their number."""
+    if request.text("brokerName") != broker.settings.name:
+        return 0
+    broker.listed_writable = writable
+    broker.topics.version += 1
+    return len(broker.topics)
 
 
 # Key-value pairs by namespace.

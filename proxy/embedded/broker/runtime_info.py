@@ -139,6 +139,11 @@ def statistics(broker: Broker, request: Request) -> Answer:
     return commands.success(body=orjson.dumps(figures))
 
 
+def replication(_: Broker, __: Request) -> Answer:
+    """GET_BROKER_HA_STATUS: the broker is a master without slaves."""
+    return commands.success(body=orjson.dumps({"master": True, "inSyncSlaveNums": 0, "haConnectionInfo": []}))
+
+
 def clean(_: Broker, __: Request) -> Answer:
-    """CLEAN_EXPIRED_CONSUMEQUEUE, CLEAN_UNUSED_TOPIC: nothing to do, because removed messages leave no files."""
+    """CLEAN_*, DELETE_EXPIRED_COMMITLOG: nothing to do: upkeep removes expired messages, which leave no files."""
     return commands.success()

@@ -1,4 +1,5 @@
 import hmac
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -6,6 +7,7 @@ import pytest
 
 from proxy.auth.authority import Authority, Forbidden, NotAuthenticated
 from proxy.auth.resources import permissions
+from proxy.backends.tool_requests import CLUSTER_TOOL_REQUESTS
 from proxy.core.context import Context
 from proxy.core.principal import OWN, Failure, Method
 from proxy.embedded.broker.codes import ToolCode
@@ -17,7 +19,7 @@ from remoting.command import RemotingCommand
 from remoting.errors import BodyError, InvalidRequest
 from remoting.messages import BatchMessage, encode_batch
 from remoting.permissions import NEEDS, Needs, ResourceKind
-from remoting.requests import INTERNAL_REQUESTS, REQUESTS, SEND_FIELD_NAMES, Direction
+from remoting.requests import INTERNAL_REQUESTS, REQUESTS, SEND_FIELD_NAMES, Direction, RequestSpec
 from remoting.signature import Credentials
 from tests.proxy.auth.users import (
     ALICE,
@@ -151,9 +153,10 @@ actions = ["Get"]
         ask(made, signed(command(code, consumerGroup="other", topic="orders"), operator))
 
 
-def test_requests_of_the_embedded_brokers_own_listener_need_what_their_rows_say(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rows", [BROKER_REQUESTS, CLUSTER_TOOL_REQUESTS], ids=["embedded", "cluster"])
+def test_requests_of_tools_need_what_their_rows_say(tmp_path: Path, rows: Mapping[int, RequestSpec]) -> None:
     made = authority(tmp_path)
-    for code, spec in BROKER_REQUESTS.items():
+    for code, spec in rows.items():
         if spec.needs is None:
             sent = signed(request(code, topic="orders"), BOB)
             channel = FakeChannel()

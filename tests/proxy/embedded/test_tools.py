@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proxy.embedded.broker import consumer_progress, message_lookup
 from proxy.embedded.broker.codes import ToolCode
 from proxy.embedded.broker.dispatch import BROKER, NAME_SERVER
 from remoting import command as commands
@@ -359,3 +360,64 @@ async def test_messages_are_found_by_key_and_offset(harness: BrokerHarness) -> N
     assert harness.ask(RequestCode.QUERY_MESSAGE, {**fields, "key": "x"}).code == ResponseCode.QUERY_NOT_FOUND
     assert harness.get(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": 0}).body
     assert harness.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": 1}).code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_write_permission_is_taken_from_the_routes_of_the_named_broker(harness: BrokerHarness) -> None:
+    harness.topic("t")
+
+    def permission() -> int:
+        route = routes.parse("t", harness.get(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "t"}).body)
+        return int(route.data["queueDatas"][0]["perm"])
+
+    other = harness.get(ToolCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "other"})
+    assert (other.fields["wipeTopicCount"], permission()) == ("0", 6)
+    wiped = harness.get(ToolCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "broker-a"})
+    assert int(wiped.fields["wipeTopicCount"]) == len(harness.broker.topics)
+    assert permission() == 4
+    # As with brokers, only the routes change.
+    harness.send("t", b"x")
+    added = harness.get(ToolCode.ADD_WRITE_PERM_OF_BROKER, {"brokerName": "broker-a"})
+    assert (added.fields["addTopicCount"], permission()) == (wiped.fields["wipeTopicCount"], 6)
+
+
+async def test_progress_of_all_groups(harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    harness.topic("t", queues=1)
+    harness.get(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, orjson.dumps({"groupName": "g"}))
+    for body in (b"a", b"b", b"c"):
+        harness.send("t", body)
+    commit = {"consumerGroup": "g", "topic": "t", "queueId": "0", "commitOffset": "1"}
+    harness.get(RequestCode.UPDATE_CONSUMER_OFFSET, commit)
+    body = fastjson.loads(harness.get(ToolCode.GET_BROKER_CONSUME_STATS, {"isOrder": "false"}).body)
+    [[stats]] = [table["g"] for table in body["consumeStatsList"] if "g" in table]
+    [(queue, row)] = stats["offsetTable"].pairs
+    assert (queue["topic"], row["brokerOffset"], row["consumerOffset"], body["totalDiff"]) == ("t", 3, 1, 2)
+    ordered = fastjson.loads(harness.get(ToolCode.GET_BROKER_CONSUME_STATS, {"isOrder": "true"}).body)
+    assert (ordered["totalDiff"], {"g": []} in ordered["consumeStatsList"]) == (0, True)
+    monkeypatch.setattr(consumer_progress, "_MAX_ROWS", 0)
+    refused = harness.ask(ToolCode.GET_BROKER_CONSUME_STATS, {"isOrder": "false"})
+    assert (refused.code, "one group" in (refused.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
+
+
+async def test_the_index_of_a_queue(harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    harness.topic("t", queues=1)
+    for tag in ("a", "b"):
+        harness.send("t", b"x", {"TAGS": tag})
+    fields = {"topic": "t", "queueId": "0", "index": "0", "count": "10", "consumerGroup": "g"}
+    body = orjson.loads(harness.get(ToolCode.QUERY_CONSUME_QUEUE, fields).body)
+    assert (body["minQueueIndex"], body["maxQueueIndex"], body["filterData"]) == (0, 2, "g@t is not online!")
+    assert [row["tagsCode"] for row in body["queueData"]] == [ord("a"), ord("b")]
+    [first, second] = body["queueData"]
+    assert harness.get(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(second["physicOffset"])}).body
+    assert first["physicSize"] > 0
+    monkeypatch.setattr(message_lookup, "_MAX_IN_QUEUE", 1)
+    assert len(orjson.loads(harness.get(ToolCode.QUERY_CONSUME_QUEUE, fields).body)["queueData"]) == 1
+    for index, count in ((2, 10), (-1, 10), (0, 0), (0, -1)):
+        beyond = harness.get(ToolCode.QUERY_CONSUME_QUEUE, {**fields, "index": str(index), "count": str(count)})
+        assert "queueData" not in orjson.loads(beyond.body)
+    assert harness.ask(ToolCode.QUERY_CONSUME_QUEUE, {**fields, "queueId": "7"}).code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_the_broker_has_no_slaves_and_nothing_to_clean(harness: BrokerHarness) -> None:
+    state = orjson.loads(harness.get(ToolCode.GET_BROKER_HA_STATUS).body)
+    assert (state["master"], state["haConnectionInfo"]) == (True, [])
+    harness.get(ToolCode.DELETE_EXPIRED_COMMITLOG)

@@ -2,17 +2,18 @@ import asyncio
 
 import pytest
 
+from proxy.embedded.broker.codes import ToolCode
 from remoting import command as commands
-from remoting.codes import RequestCode
+from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import ServiceUnavailable, TopicNotExist
+from remoting.errors import RemotingError, ServiceUnavailable, TopicNotExist
 from tests.ports import free_port
 from tests.proxy.backends.cluster.cluster_requests import (
     SEND,
     ask,
     by,
 )
-from tests.proxy.backends.cluster.servers import Cluster
+from tests.proxy.backends.cluster.servers import Cluster, Server
 
 pytestmark = pytest.mark.anyio
 
@@ -114,3 +115,34 @@ async def test_name_server_that_keeps_a_deleted_topic_is_named(cluster: Cluster)
     backend = await cluster.backend((await cluster.name_server()).address, stubborn.address)
     with pytest.raises(ServiceUnavailable, match=f"{stubborn.address} answered 1: not now"):
         await backend.forget_topic("orders")
+
+
+async def test_a_query_is_answered_by_the_first_name_server_that_replies(cluster: Cluster) -> None:
+    down = await cluster.server(lambda _: None)
+    down.stop()
+    await cluster.broker()
+    name_server = await cluster.name_server()
+    backend = await cluster.backend(down.address, name_server.address)
+    reply = await backend.query_name_server(RequestCode.GET_BROKER_CLUSTER_INFO, {})
+    assert b"broker-a" in reply.body
+    name_server.stop()
+    with pytest.raises(ServiceUnavailable, match="no name server can be reached"):
+        await backend.query_name_server(RequestCode.GET_BROKER_CLUSTER_INFO, {})
+
+
+async def test_a_change_reaches_all_name_servers_and_returns_the_first_error(cluster: Cluster) -> None:
+    refusal: list[int] = []
+
+    async def server() -> Server:
+        return await cluster.server(lambda _: commands.response(refusal[0]) if refusal else commands.success())
+
+    one, other = await server(), await server()
+    backend = await cluster.backend(one.address, other.address)
+    fields = {"namespace": "n", "key": "k", "value": "v"}
+    assert (await backend.change_name_servers(ToolCode.PUT_KV_CONFIG, fields)).code == ResponseCode.SUCCESS
+    assert one.received[-1].fields == other.received[-1].fields == fields
+    refusal.append(ResponseCode.SYSTEM_ERROR)
+    assert (await backend.change_name_servers(ToolCode.PUT_KV_CONFIG, fields)).code == ResponseCode.SYSTEM_ERROR
+    other.stop()
+    with pytest.raises(RemotingError):
+        await backend.change_name_servers(ToolCode.PUT_KV_CONFIG, fields)
