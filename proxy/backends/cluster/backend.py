@@ -10,6 +10,7 @@ from protocol_negotiation.tls_client import ClientTlsSource
 from proxy.backends.cluster import backend_families
 from proxy.backends.cluster.broker_probes import CHECK_SECONDS, BrokerProbes
 from proxy.backends.cluster.broker_table import BrokerTable
+from proxy.backends.cluster.connection_budget import ConnectionBudget
 from proxy.backends.cluster.heartbeats import KEEPALIVE_SECONDS, Heartbeats
 from proxy.backends.cluster.membership import Membership
 from proxy.backends.cluster.name_servers import NameServers
@@ -70,7 +71,8 @@ class ClusterBackend:
         # Behind a Unix socket is one process, an embedded broker with its name server; its routes have its TCP address.
         namesrv = settings.namesrv[0] if settings.namesrv else ""
         self._socket = namesrv if namesrv.startswith(UNIX_PREFIX) else None
-        self._membership = Membership(self._new_server, self._addresses, push, signer)
+        self._membership_budget = ConnectionBudget(settings.membership_connections)
+        self._membership = Membership(self._new_server, self._addresses, push, self._membership_budget, signer)
         self.selector = ReplicaSelector(self._loop.time)
         # Names of the brokers that hang, and functions to call with the name of one that begins to.
         self.unresponsive_brokers: frozenset[str] = frozenset()
@@ -351,6 +353,8 @@ class ClusterBackend:
         yield backend_families.DENYING, {(): len(self.denied_by)}
         yield backend_families.UNRESPONSIVE, {(name,): 1 for name in self.unresponsive_brokers}
         yield backend_families.ROUTES, {(): len(self._routes)}
+        yield backend_families.MEMBERSHIPS, {(): len(self._membership_budget)}
+        yield backend_families.MEMBERSHIPS_REFUSED, {(): self._membership_budget.refused}
 
     def _addresses(self, broker: str) -> Iterable[str]:
         replicas = self._table.brokers.get(broker)
