@@ -18,6 +18,7 @@ from proxy.backends.cluster.repetition import repeat
 from proxy.backends.cluster.replica_selector import Reader, ReplicaSelector, reader
 from proxy.backends.cluster.route_cache import RouteCache
 from proxy.backends.cluster.server_connection import MAX_ONEWAY_BYTES, Reply, ServerConnection
+from proxy.backends.cluster.server_turns import ServerTurns
 from proxy.core.backend import Push
 from proxy.core.channel import Channel
 from proxy.core.client_registry import Groups
@@ -56,8 +57,9 @@ class ClusterBackend:
         self._upstreams = UpstreamCounts() if upstreams is None else upstreams
         self._tls = tls
         self._signer = signer
+        self._turns = ServerTurns(self._loop)
         self._name_servers = NameServers(
-            settings.namesrv, wheel, settings.connect_timeout, self._upstreams, tls, signer
+            settings.namesrv, wheel, settings.connect_timeout, self._upstreams, tls, signer, self._turns
         )
         self._routes = RouteCache(
             self._name_servers.route,
@@ -388,6 +390,7 @@ class ClusterBackend:
             self._upstreams,
             dial=self._socket,
             tls=self._tls,
+            turns=self._turns,
         )
 
     def _close_unlisted_servers(self) -> None:
