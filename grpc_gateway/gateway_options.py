@@ -20,7 +20,8 @@ class GatewayOptions:
     for the latency of replies: public test suites expect an error a second after it. publishing_backoff: a producer's
     attempts, then its initial and maximum pause (ms) and multiplier. validate_message_type: enforce the topic's message
     type. lite_topic_size: maximum length of a lite topic's name. recovery_limit: maximum
-    orphaned_transaction_recovery_duration. client_expiry: time without a call after which a client is taken for gone.
+    orphaned_transaction_recovery_duration. members_per_connection: members of one consumer group that share a client's
+    connection. client_expiry: time without a call after which a client is taken for gone.
     metric_collector: OTLP collector (gRPC) that clients send their metrics to; None: client metrics are off.
     """
 
@@ -42,5 +43,6 @@ class GatewayOptions:
     validate_message_type: bool = True
     lite_topic_size: int = 64
     recovery_limit: float = 3_600.0
+    members_per_connection: int = 32
     client_expiry: float = 90.0
     metric_collector: HostPort | None = None

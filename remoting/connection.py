@@ -49,6 +49,7 @@ class RemotingConnection(FlowControl):
     Attributes:
         requests: number of requests received.
         answers: number of responses received.
+        unknown_answers: number of those to no request, also not to one that has timed out.
         undecodable: number of frames and headers that could not be decoded.
         opened_at, read_at: when the connection was opened and last read, in seconds of the loop's clock.
         cause: cause of the connection's end, once it is known.
@@ -81,6 +82,7 @@ class RemotingConnection(FlowControl):
         "sent_bytes",
         "share",
         "undecodable",
+        "unknown_answers",
     )
 
     def __init__(
@@ -102,7 +104,7 @@ class RemotingConnection(FlowControl):
         self.cause: CloseCause | None = None
         self.opened_at = self.read_at = self.loop.time()
         self.received_bytes = self.sent_bytes = 0
-        self.requests = self.answers = self.undecodable = 0
+        self.requests = self.answers = self.unknown_answers = self.undecodable = 0
         self._decoder = FrameDecoder(limits.frame, MAX_SERVER_HEADER if peer is None else MAX_HEADER)
         # Bytes of the unfinished frame, and bytes that the peer has read while responses wait.
         self._unfinished: Progress | None = None
@@ -111,7 +113,7 @@ class RemotingConnection(FlowControl):
         self._ready = 0
         # Bytes of frames that wait, and these with the unfinished frame, as `memory` counts them.
         self._backlog_bytes = self._held = 0
-        # Turns of a client's connection; a server's replies are all handled at once.
+        # Turns of a client's connection; `Upstream` has those of a server's.
         self._turns = turns if peer is not None else None
         self.share: Share = _UNSHARED if turns is None or peer is None else turns.join(peer.address)
         # Frames that wait, and whether reads are paused until they are handled.
@@ -262,8 +264,7 @@ class RemotingConnection(FlowControl):
     def handle_more(self, until: float) -> bool:
         """Process the next waiting frame, and more before the time `until`; return whether further ones can follow."""
         backlog, size = self._backlog, 0
-        # The conditions of `_can_proceed`, for speed.
-        while backlog and self.full_since is None and not (self._ready or self.congested or self.cause or self.closed):
+        while backlog and self._can_proceed():
             frame = backlog.popleft()
             size += len(frame[2])
             self._receive(frame)
@@ -304,7 +305,9 @@ class RemotingConnection(FlowControl):
             return
         if command.flag & RESPONSE_FLAG:
             self.answers += 1
-            self._pending.resolve(command)
+            if not self._pending.resolve(command):
+                self.unknown_answers += 1
+                self.on_unknown_answer()
         else:
             self._serve(command, command.memory)
 
@@ -360,6 +363,9 @@ class RemotingConnection(FlowControl):
 
     def on_decode_error(self, error: RemotingError, data: bytes) -> None:
         """Handle bytes that could not be decoded; `data` begins with them. For subclasses."""
+
+    def on_unknown_answer(self) -> None:
+        """Handle a response to no request; for subclasses."""
 
     def _protocol_error(self, error: RemotingError, data: bytes) -> None:
         self.undecodable += 1

@@ -28,12 +28,14 @@ class PendingRequests:
     The entry is the connection, once for all its requests.
     """
 
-    __slots__ = ("_look_at", "_opaque", "_requests", "_wheel")
+    __slots__ = ("_look_at", "_opaque", "_requests", "_unanswered", "_wheel")
 
     def __init__(self, wheel: TimeoutWheel) -> None:
         self._wheel = wheel
         self._requests: dict[int, PendingRequest] = {}
         self._opaque = 0
+        # The number of requests that have timed out and may still be answered.
+        self._unanswered = 0
         # When the requests are looked at next, by the wheel's clock; infinite if there are none.
         self._look_at = math.inf
 
@@ -63,12 +65,18 @@ class PendingRequests:
         if now + wait < self._look_at:
             self._look_in(owner, wait, now)
 
-    def resolve(self, response: RemotingCommand) -> None:
-        """Resolve the future of the response's request, unless that has timed out."""
+    def resolve(self, response: RemotingCommand) -> bool:
+        """Resolve the future of the response's request, unless that has timed out; return whether it may have one."""
         request = self._requests.pop(response.opaque, None)
-        future = None if request is None else request.future
+        if request is None:
+            if not self._unanswered:
+                return False
+            self._unanswered -= 1
+            return True
+        future = request.future
         if future is not None and not future.done():
             future.set_result(response)
+        return True
 
     def _look_in(self, owner: RequestOwner, seconds: float, now: float) -> None:
         self._look_at = now + seconds
@@ -88,6 +96,7 @@ class PendingRequests:
         for opaque, pending in list(self._requests.items()):
             if pending.deadline <= now:
                 del self._requests[opaque]
+                self._unanswered += 1
                 command, future = pending.command, pending.future
                 if command is not None and future is not None and not future.done():
                     future.set_exception(RequestTimeout(f"{name} did not answer request {command.code} in time"))

@@ -153,6 +153,7 @@ class ClientLifecycle:
     async def _register(self, client: Client, client_type: ClientType, group: Resource) -> None:
         """Register the client with the core. Raises Refused, RemotingError."""
         registration = self._registration(client, client_type, group)
+        self._check_members(client, registration.group)
         previous, client.client_type, client.registration = client.registration, client_type, registration
         if previous is not None:
             await self._unregister(client, previous, registration)
@@ -171,6 +172,23 @@ class ClientLifecycle:
                 raise
         if not client.closed:
             self.producers.set_topics(client, registration.topics)
+
+    def _check_members(self, client: Client, group: str) -> None:
+        """Check that not too many members of a consumer group share a connection with one that joins. Raises Refused.
+
+        Each member costs a connection to each broker. The client id is free: a connection may name any number of them.
+        """
+        if not group or (client.registration is not None and client.registration.group == group):
+            return
+        for connection in client.connections:
+            others = [other.registration for other in self._clients.of(connection)]
+            members = sum(other is not None and other.group == group for other in others)
+            if members >= self._options.members_per_connection:
+                raise Refused(
+                    Code.TOO_MANY_REQUESTS,
+                    f"{members} members of the group {group} use this connection, which is the maximum"
+                    " (grpc.members_per_connection)",
+                )
 
     def _registration(self, client: Client, client_type: ClientType, group: Resource) -> Registration:
         settings = client.settings

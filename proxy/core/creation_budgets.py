@@ -10,7 +10,7 @@ _log = logging.getLogger("gantry.messaging")
 
 _MINUTE = 60_000
 _DAY = 24 * 60 * _MINUTE
-# Number of budgets at which unused ones are dropped.
+# Number of budgets at which unused ones are dropped; more if so many are in use, as each look at them takes long.
 _MAX_BUDGETS = 10_000
 
 # A client (number of its session) or a source address.
@@ -48,6 +48,7 @@ class CreationBudgets:
         self._per_day = per_day
         self._all: _Budget | None = None
         self._budgets: dict[_Key, _Budget] = {}
+        self._next_sweep = _MAX_BUDGETS
         self.counts: Counter[str] = Counter(admitted=0, rate=0)
 
     def take(self, channel: Channel, now: int) -> bool:
@@ -79,8 +80,9 @@ class CreationBudgets:
         source = source_of(channel.peer.address)
         if source is not None:
             limits["address", source] = self._per_address
-        if len(self._budgets) >= _MAX_BUDGETS:
+        if len(self._budgets) >= self._next_sweep:
             self._budgets = {key: budget for key, budget in self._budgets.items() if now - budget.at < _MINUTE}
+            self._next_sweep = max(_MAX_BUDGETS, 2 * len(self._budgets))
         budgets = []
         for key, limit in limits.items():
             budget = self._budgets.get(key)

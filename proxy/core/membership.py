@@ -17,7 +17,7 @@ from proxy.core.messaging import Messaging
 from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
-from remoting.errors import NotPermitted, RemotingError, ServiceUnavailable
+from remoting.errors import NotPermitted, Overloaded, RemotingError, ServiceUnavailable
 from remoting.names import RETRY_PREFIX
 from remoting.routes import TopicRoute
 from remoting.tasks import isolated, spawn_quietly
@@ -32,7 +32,8 @@ async def heartbeat(core: Messaging, context: Context) -> RemotingCommand:
 
     If brokers alone decide about the request, the client becomes a member only when one has accepted it: Gantry signs
     requests for members, and shows them to others. Raises NotPermitted if the brokers deny it, which also ends its
-    membership, ServiceUnavailable if none answers, and GroupNotExist if it would create too many groups.
+    membership, ServiceUnavailable if none answers, GroupNotExist if it would create too many groups, and Overloaded if
+    it needs too many connections to brokers, which ends its membership in the groups that are new.
 
     The answer does not offer heartbeats without subscriptions (HEART_BEAT V2): a broker that restarts between two of
     them would miss the subscriptions, and its client does not notice the restart behind a proxy.
@@ -55,12 +56,12 @@ async def heartbeat(core: Messaging, context: Context) -> RemotingCommand:
     changes: list[ConsumerGroupChange] = []
     # Brokers that have accepted the same heartbeat may be away; their denial ends the membership.
     accepted = same or not core.signing.left_to_brokers(channel, command)
+    former = core.registry.member(channel)
+    present = Groups() if former is None else former.groups
     if not repeated:
         # A member stays in the groups that a heartbeat no longer names.
-        former = core.registry.member(channel)
-        if former is not None:
-            groups = beat.groups | former.groups
-            heartbeats.check_groups(len(groups.producers) + len(groups.consumers))
+        groups = beat.groups | present
+        heartbeats.check_groups(len(groups.producers) + len(groups.consumers))
         session.client_id = beat.client_id
         session.language, session.version = command.language, command.version
         state.record(command, now, accepted)
@@ -87,6 +88,9 @@ async def heartbeat(core: Messaging, context: Context) -> RemotingCommand:
         await _register(core, channel, current.groups, targets)
     except NotPermitted:
         await leave(core, channel)
+        raise
+    except Overloaded:
+        await leave(core, channel, beat.groups - present)
         raise
     core.changed(changes)
     return commands.success()
@@ -125,6 +129,12 @@ async def _join_if_accepted(
         accepted = await _register(core, channel, present | state.joining, brokers)
     except NotPermitted:
         await leave(core, channel)
+        raise
+    except Overloaded:
+        joining = state.joining
+        if state.heartbeat is context.command and not channel.closed:
+            state.fall_back(last)
+            await core.backend.unregister(channel, joining - present)
         raise
     current, joining = state.heartbeat is context.command and not channel.closed, state.joining
     if current and accepted is context.command:
@@ -172,8 +182,8 @@ async def _register_in_background(core: Messaging, channel: Channel, brokers: Co
     member = core.registry.member(channel)
     # It may have left since.
     if member is not None:
-        # Its next heartbeat is answered with the brokers' denial.
-        with contextlib.suppress(NotPermitted):
+        # Its next heartbeat is answered with the brokers' denial, or that the connections are over their bound.
+        with contextlib.suppress(NotPermitted, Overloaded):
             await _register(core, channel, member.groups, brokers)
 
 

@@ -23,6 +23,12 @@ class ClusterSettings(SettingsTable):
 
     namesrv: RemoteAddresses = Field([], description="name servers, host:port, separated by ;")
     connections_per_broker: int = Field(2, ge=1, le=64, description="connections for requests to each broker")
+    membership_connections: int = Field(
+        20_000,
+        ge=1,
+        description="connections to brokers for memberships in groups, at most half of them for the clients of one "
+        "source address: each member of a group has one to each broker; further members are refused",
+    )
     connect_timeout: float = Field(3.0, gt=0, description="timeout of a connection to a name server or broker, seconds")
     request_timeout: float = Field(
         10.0, gt=0, description="timeout of a request to a broker in seconds; long polls have their own"

@@ -41,6 +41,12 @@ class GrpcSettings(SettingsTable):
     clients_per_connection: int = Field(
         256, gt=0, description="client ids per connection; raise it behind a proxy that merges connections"
     )
+    members_per_connection: int = Field(
+        32,
+        gt=0,
+        description="members of one consumer group per connection, each of which has a connection to each broker; "
+        "raise it behind a proxy that merges connections",
+    )
     max_header: int = Field(16 * 2**10, ge=4096, description="maximum size of a header list in bytes")
     ping_after: float = Field(
         5.0, ge=0, description="seconds without received bytes after which a keepalive PING is sent; 0: never"
@@ -122,6 +128,7 @@ class GrpcSettings(SettingsTable):
             validate_message_type=self.validate_message_type,
             lite_topic_size=self.lite_topic_size,
             recovery_limit=self.recovery_limit,
+            members_per_connection=self.members_per_connection,
             client_expiry=client_expiry,
             metric_collector=None if self.metric_collector is None else HostPort.parse(self.metric_collector),
         )

@@ -52,21 +52,21 @@ class Baseline:
         self._pid = pid
         # With several processes, one of them supervises.
         self._memory = rss_mb(pid) + _MAX_REMAINING * max(len(tree(pid)) - 1, 1)
-        self._sockets = _sockets(pid) + _MAX_REMAINING_SOCKETS
+        self._sockets = sockets(pid) + _MAX_REMAINING_SOCKETS
 
     def wait_for_release(self) -> None:
         """Wait until memory and sockets are as before, apart from a remainder; fail after some seconds."""
         start = time.monotonic()
-        while (used := rss_mb(self._pid)) > self._memory or _sockets(self._pid) > self._sockets:
+        while (used := rss_mb(self._pid)) > self._memory or sockets(self._pid) > self._sockets:
             assert time.monotonic() - start < _MAX_RELEASE_SECONDS, (
-                f"{used:.0f} MiB and {_sockets(self._pid)} sockets are in use after the attack,"
+                f"{used:.0f} MiB and {sockets(self._pid)} sockets are in use after the attack,"
                 f" {self._memory:.0f} and {self._sockets} allowed"
             )
             time.sleep(0.1)
         figures.record_release(time.monotonic() - start)
 
 
-def _sockets(pid: int) -> int:
+def sockets(pid: int) -> int:
     """Return the number of open sockets of the process and its descendants."""
     count = 0
     for member in tree(pid):

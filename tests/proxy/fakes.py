@@ -19,7 +19,7 @@ from proxy.core.principal import OWN, Principal
 from proxy.settings.model import Settings
 from remoting import command as commands
 from remoting.command import RemotingCommand
-from remoting.errors import NotPermitted, ServiceUnavailable, TopicNotExist
+from remoting.errors import NotPermitted, Overloaded, ServiceUnavailable, TopicNotExist
 from remoting.requests import REQUESTS, RequestSpec
 from remoting.routes import TopicRoute
 
@@ -121,6 +121,7 @@ class FakeBackend:
     unregistering: asyncio.Event | None = None
     # Answers to heartbeats: the remark of a denial, else whether one arrives.
     denial: str | None = None
+    refusal: str | None = None
     accepts: bool = True
     created: list[str] = field(default_factory=list)
     addresses: dict[str, str] = field(default_factory=dict)
@@ -194,6 +195,8 @@ class FakeBackend:
                 await self.registering.wait()
             if self.denial is not None:
                 raise NotPermitted(self.denial)
+            if self.refusal is not None:
+                raise Overloaded(self.refusal)
             accepted = self.accepts and channel.session.membership.heartbeat is heartbeat
             return heartbeat if accepted and brokers else None
 

@@ -10,6 +10,7 @@ from protocol_negotiation.tls_client import ClientTlsSource
 from proxy.backends.cluster import backend_families
 from proxy.backends.cluster.broker_probes import CHECK_SECONDS, BrokerProbes
 from proxy.backends.cluster.broker_table import BrokerTable
+from proxy.backends.cluster.connection_budget import ConnectionBudget
 from proxy.backends.cluster.heartbeats import KEEPALIVE_SECONDS, Heartbeats
 from proxy.backends.cluster.membership import Membership
 from proxy.backends.cluster.name_servers import NameServers
@@ -17,6 +18,7 @@ from proxy.backends.cluster.repetition import repeat
 from proxy.backends.cluster.replica_selector import Reader, ReplicaSelector, reader
 from proxy.backends.cluster.route_cache import RouteCache
 from proxy.backends.cluster.server_connection import MAX_ONEWAY_BYTES, Reply, ServerConnection
+from proxy.backends.cluster.server_turns import ServerTurns
 from proxy.core.backend import Push
 from proxy.core.channel import Channel
 from proxy.core.client_registry import Groups
@@ -55,8 +57,9 @@ class ClusterBackend:
         self._upstreams = UpstreamCounts() if upstreams is None else upstreams
         self._tls = tls
         self._signer = signer
+        self._turns = ServerTurns(self._loop)
         self._name_servers = NameServers(
-            settings.namesrv, wheel, settings.connect_timeout, self._upstreams, tls, signer
+            settings.namesrv, wheel, settings.connect_timeout, self._upstreams, tls, signer, self._turns
         )
         self._routes = RouteCache(
             self._name_servers.route,
@@ -70,7 +73,8 @@ class ClusterBackend:
         # Behind a Unix socket is one process, an embedded broker with its name server; its routes have its TCP address.
         namesrv = settings.namesrv[0] if settings.namesrv else ""
         self._socket = namesrv if namesrv.startswith(UNIX_PREFIX) else None
-        self._membership = Membership(self._new_server, self._addresses, push, signer)
+        self._membership_budget = ConnectionBudget(settings.membership_connections)
+        self._membership = Membership(self._new_server, self._addresses, push, self._membership_budget, signer)
         self.selector = ReplicaSelector(self._loop.time)
         # Names of the brokers that hang, and functions to call with the name of one that begins to.
         self.unresponsive_brokers: frozenset[str] = frozenset()
@@ -357,6 +361,8 @@ class ClusterBackend:
         yield backend_families.DENYING, {(): len(self.denied_by)}
         yield backend_families.UNRESPONSIVE, {(name,): 1 for name in self.unresponsive_brokers}
         yield backend_families.ROUTES, {(): len(self._routes)}
+        yield backend_families.MEMBERSHIPS, {(): len(self._membership_budget)}
+        yield backend_families.MEMBERSHIPS_REFUSED, {(): self._membership_budget.refused}
 
     def _addresses(self, broker: str) -> Iterable[str]:
         replicas = self._table.brokers.get(broker)
@@ -390,6 +396,7 @@ class ClusterBackend:
             self._upstreams,
             dial=self._socket,
             tls=self._tls,
+            turns=self._turns,
         )
 
     def _close_unlisted_servers(self) -> None:

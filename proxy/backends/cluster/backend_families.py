@@ -34,3 +34,11 @@ UNRESPONSIVE: Final = Family(
     Merge.MAX,
 )
 ROUTES: Final = Family("gantry_routes", Kind.GAUGE, "Topics in the route cache.")
+MEMBERSHIPS: Final = Family(
+    "gantry_membership_connections", Kind.GAUGE, "Connections to brokers that carry the memberships of clients."
+)
+MEMBERSHIPS_REFUSED: Final = Family(
+    "gantry_membership_connections_refused",
+    Kind.COUNTER,
+    "Connections for memberships that were not opened: cluster.membership_connections, or half of it for one address.",
+)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
 
+from proxy.backends.cluster.connection_budget import ConnectionBudget
 from proxy.backends.cluster.membership_connections import MembershipConnection, MembershipConnections
 from proxy.backends.cluster.push_recipients import recipient
 from proxy.backends.cluster.server_connection import Reply, ServerConnection
@@ -23,7 +24,7 @@ from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.connection import Handler, RemotingConnection
 from remoting.denial import is_denial
-from remoting.errors import NotPermitted
+from remoting.errors import NotPermitted, Overloaded
 from remoting.tasks import spawn_quietly
 
 _log = logging.getLogger("gantry.membership")
@@ -40,11 +41,15 @@ _MAX_RETRIES = 120
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """Result of a membership request: whether it reached the broker, and its answer. denial: the broker's remark."""
+    """Result of a membership request: whether it reached the broker, and its answer. denial: the broker's remark.
+
+    refusal: the reason for which no connection was opened for it; the client's next heartbeat tries again.
+    """
 
     reached: bool
     accepted: bool = False
     denial: str | None = None
+    refusal: str | None = None
 
 
 _UNREACHED, _UNANSWERED, _ACCEPTED = _Result(False), _Result(True), _Result(True, accepted=True)
@@ -68,7 +73,8 @@ class Membership:
     """Registers clients at brokers, with the last heartbeat of their sessions.
 
     new_server: makes the connection to an address. addresses: returns a broker's addresses, masters and slaves. push:
-    receives the brokers' requests to clients. signer: signs the requests, if Gantry has credentials.
+    receives the brokers' requests to clients. budget: bounds the connections. signer: signs the requests, if Gantry has
+    credentials.
     """
 
     def __init__(
@@ -76,15 +82,17 @@ class Membership:
         new_server: Callable[[str, Handler, Callable[[ServerConnection], None]], ServerConnection],
         addresses: Callable[[str], Iterable[str]],
         push: Push,
+        budget: ConnectionBudget,
         signer: Signer | None = None,
     ) -> None:
         self._new_server = new_server
         self._addresses = addresses
         self._push = push
+        self._budget = budget
         self._signer = signer
         self._connections = MembershipConnections()
-        # By address and number of the membership connection.
-        self._servers: dict[tuple[str, int], ServerConnection] = {}
+        # By number of the membership connection, and by address.
+        self._servers: dict[int, dict[str, ServerConnection]] = {}
         self._registrations: dict[Channel, Registration] = {}
         self._retrying: set[tuple[str, int]] = set()
 
@@ -92,7 +100,7 @@ class Membership:
         """Send the client's heartbeat to these brokers; return when each has answered or failed.
 
         Returns the heartbeat if a broker has accepted it and it still is the client's last. Raises NotPermitted if
-        brokers denied it and none accepted it.
+        brokers denied it and none accepted it, and Overloaded if a connection to one of them is over the bound.
         """
         registration = self._registrations.setdefault(channel, Registration())
         async with registration.lock:
@@ -103,16 +111,22 @@ class Membership:
                 return None
             # An `unregister` that held the lock before may have removed the registration.
             self._registrations[channel] = registration
+            if self._connections.needs_another(channel, groups):
+                # Before it leaves its present one.
+                self._reserve(channel, groups, registration.brokers.union(brokers))
             connection, former = self._connections.assign(channel, groups)
             registration.brokers.update(brokers)
             if former is not None:
                 await self._unregister_from(former, channel, _groups(former, channel), None)
                 brokers = registration.brokers
-            targets = [(name, address) for name in sorted(brokers) for address in self._addresses(name)]
+            targets = self._targets(brokers)
             heartbeat = channel.session.membership.heartbeat
             results = await asyncio.gather(
                 *(self._register_at(channel, connection, name, address) for name, address in targets)
             )
+        refusals = [result.refusal for result in results if result.refusal is not None]
+        if refusals:
+            raise Overloaded(refusals[0])
         if any(result.accepted for result in results):
             # While they were asked, a later heartbeat may have replaced it.
             return heartbeat if channel.session.membership.heartbeat is heartbeat else None
@@ -120,6 +134,20 @@ class Membership:
         if denials:
             raise NotPermitted(denials[0])
         return None
+
+    def _targets(self, brokers: Iterable[str]) -> list[tuple[str, str]]:
+        """Return the names and addresses of brokers."""
+        return [(name, address) for name in sorted(brokers) for address in self._addresses(name)]
+
+    def _reserve(self, channel: Channel, groups: Groups, brokers: Collection[str]) -> None:
+        """Reserve the connections that a client needs at another place. Raises Overloaded."""
+        number = self._connections.find(channel, groups).number
+        try:
+            self._budget.reserve(number, (address for _, address in self._targets(brokers)), channel.peer.address)
+        except Overloaded:
+            if self._connections.connection_of(channel) is None:
+                del self._registrations[channel]
+            raise
 
     async def unregister(
         self, channel: Channel, groups: Groups, unregister_command: RemotingCommand | None = None
@@ -141,17 +169,18 @@ class Membership:
     def server_for(self, channel: Channel, address: str) -> ServerConnection | None:
         """Return the connection on which the client is registered at this address, or None."""
         connection = self._connections.connection_of(channel)
-        return None if connection is None else self._servers.get((address, connection.number))
+        return None if connection is None else self._servers.get(connection.number, {}).get(address)
 
     def close(self) -> None:
         """Close all connections."""
-        for server in self._servers.values():
-            server.close()
+        for servers in self._servers.values():
+            for server in servers.values():
+                server.close()
 
     @property
     def connections(self) -> int:
         """The number of connections to brokers that carry memberships."""
-        return len(self._servers)
+        return len(self._budget)
 
     async def _register_at(
         self, channel: Channel, connection: MembershipConnection, broker: str, address: str
@@ -160,7 +189,11 @@ class Membership:
         heartbeat = channel.session.membership.heartbeat
         if heartbeat is None:
             return _UNANSWERED
-        result = await self._send(self._server(broker, address, connection), heartbeat, channel)
+        try:
+            server = self._server(broker, address, connection, channel)
+        except Overloaded as error:
+            return _Result(reached=True, refusal=str(error))
+        result = await self._send(server, heartbeat, channel)
         if not result.reached:
             self._retry_later(broker, connection, address)
         return result
@@ -211,22 +244,28 @@ class Membership:
         requests = [unregister_command] if unregister_command is not None else _unregister_commands(channel, groups)
         sender = channel if unregister_command is not None else None
         # Only over open connections: a broker that has lost its connection has dropped the members by itself.
-        servers = [
-            server for (_, number), server in self._servers.items() if number == connection.number and server.connection
-        ]
+        servers = [server for server in self._servers.get(connection.number, {}).values() if server.connection]
         await asyncio.gather(*(self._send(server, request, sender) for request in requests for server in servers))
         # Only after the replies: brokers handle HEART_BEAT and UNREGISTER_CLIENT on different threads, so the next
         # client in this slot might be removed instead.
         if self._connections.release(connection, channel, groups):
-            for key in [key for key in self._servers if key[1] == connection.number]:
-                self._servers.pop(key).close()
+            self._close(connection)
 
-    def _server(self, broker: str, address: str, connection: MembershipConnection) -> ServerConnection:
-        key = (address, connection.number)
-        server = self._servers.get(key)
+    def _close(self, connection: MembershipConnection) -> None:
+        self._budget.release(connection.number)
+        for server in self._servers.pop(connection.number, {}).values():
+            server.close()
+
+    def _server(
+        self, broker: str, address: str, connection: MembershipConnection, channel: Channel
+    ) -> ServerConnection:
+        """Return the connection to an address, a new one for this client if there is none. Raises Overloaded."""
+        server = self._servers.get(connection.number, {}).get(address)
         if server is None:
+            self._budget.reserve(connection.number, (address,), channel.peer.address)
             handler, on_lost = partial(self._on_push, connection, broker), partial(self._on_lost, broker, connection)
-            server = self._servers[key] = self._new_server(address, handler, on_lost)
+            server = self._new_server(address, handler, on_lost)
+            self._servers.setdefault(connection.number, {})[address] = server
         return server
 
     # After a broker was lost, its members are registered again: their own heartbeats come only every 30 s.

@@ -48,6 +48,8 @@ class MembershipConnections:
     def __init__(self) -> None:
         self._connections: list[MembershipConnection] = []
         self._by_channel: dict[Channel, MembershipConnection] = {}
+        # The connections with a member in each slot, as bits at their numbers: a group may have thousands of members.
+        self._taken: dict[Slot, int] = {}
 
     def connection_of(self, channel: Channel) -> MembershipConnection | None:
         """Return the client's connection."""
@@ -60,25 +62,40 @@ class MembershipConnections:
         """
         slots = _slots(groups)
         current = self._by_channel.get(channel)
-        if current is not None:
-            if current.has_room(channel, slots):
-                current.take(channel, slots)
-                return current, None
-            slots |= self.slots_of(channel)
-        connection = self._connection_with_room(channel, slots)
-        connection.take(channel, slots)
+        if current is not None and not self.needs_another(channel, groups):
+            self._take(current, channel, slots)
+            return current, None
+        connection = self.find(channel, groups)
+        self._take(connection, channel, slots | self.slots_of(channel))
         self._by_channel[channel] = connection
         return connection, current
 
-    def _connection_with_room(self, channel: Channel, slots: set[Slot]) -> MembershipConnection:
-        """Return the first connection with these slots free, or a new one."""
-        for connection in self._connections:
+    def needs_another(self, channel: Channel, groups: Groups) -> bool:
+        """Return whether the client has no connection, or one on which another client is in one of these groups."""
+        current = self._by_channel.get(channel)
+        return current is None or not current.has_room(channel, _slots(groups))
+
+    def find(self, channel: Channel, groups: Groups) -> MembershipConnection:
+        """Return the first connection with free slots for these groups and those the client is in, or a new one."""
+        slots = _slots(groups) | self.slots_of(channel)
+        taken = 0
+        for slot in slots:
+            taken |= self._taken.get(slot, 0)
+        while True:
+            # The lowest bit that is not set.
+            number = (~taken & (taken + 1)).bit_length() - 1
+            if number == len(self._connections):
+                self._connections.append(MembershipConnection(number))
+            connection = self._connections[number]
             # Not one that the client is still leaving: its slots there are about to be freed.
-            if channel not in connection.slots_by_channel and connection.has_room(channel, slots):
+            if channel not in connection.slots_by_channel:
                 return connection
-        connection = MembershipConnection(len(self._connections))
-        self._connections.append(connection)
-        return connection
+            taken |= 1 << number
+
+    def _take(self, connection: MembershipConnection, channel: Channel, slots: set[Slot]) -> None:
+        connection.take(channel, slots)
+        for slot in slots:
+            self._taken[slot] = self._taken.get(slot, 0) | 1 << connection.number
 
     def slots_of(self, channel: Channel) -> set[Slot]:
         """Return the client's slots on its connection."""
@@ -88,7 +105,12 @@ class MembershipConnections:
     def release(self, connection: MembershipConnection, channel: Channel, groups: Groups | None = None) -> bool:
         """Free a client's slots for these groups (None: all); return whether the connection is empty."""
         taken = connection.slots_by_channel.get(channel, set())
-        connection.free(channel, taken if groups is None else _slots(groups))
+        freed = set(taken) if groups is None else taken & _slots(groups)
+        connection.free(channel, freed)
+        for slot in freed:
+            self._taken[slot] ^= 1 << connection.number
+            if not self._taken[slot]:
+                del self._taken[slot]
         if self._by_channel.get(channel) is connection and channel not in connection.slots_by_channel:
             del self._by_channel[channel]
         return not connection.slots_by_channel

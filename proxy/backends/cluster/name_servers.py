@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from protocol_negotiation.tls_client import ClientTlsSource
 from proxy.backends.cluster.server_connection import ServerConnection
+from proxy.backends.cluster.server_turns import ServerTurns
 from proxy.core.signing import Signer
 from proxy.observability.metrics.upstream import UpstreamCounts
 from remoting import command as commands
@@ -36,9 +37,11 @@ class NameServers:
         upstreams: UpstreamCounts | None = None,
         tls: ClientTlsSource | None = None,
         signer: Signer | None = None,
+        turns: ServerTurns | None = None,
     ) -> None:
         self._servers = [
-            ServerConnection(address, wheel, _refuse, timeout, upstreams=upstreams, tls=tls) for address in addresses
+            ServerConnection(address, wheel, _refuse, timeout, upstreams=upstreams, tls=tls, turns=turns)
+            for address in addresses
         ]
         self._timeout = timeout
         self._signer = signer

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from protocol_negotiation import handshake_failure
 from protocol_negotiation.peer import HostPort
 from protocol_negotiation.tls_client import ClientTlsSource
+from proxy.backends.cluster.server_turns import ServerTurns
 from proxy.backends.cluster.upstream import Upstream
 from proxy.observability.metrics.upstream import UpstreamCounts
 from remoting.close_cause import CloseCause
@@ -47,6 +48,7 @@ class ServerConnection:
         upstreams: UpstreamCounts | None = None,
         dial: str | None = None,
         tls: ClientTlsSource | None = None,
+        turns: ServerTurns | None = None,
     ) -> None:
         self.address = address
         self._dialled = HostPort.parse(dial or address)
@@ -56,6 +58,7 @@ class ServerConnection:
         self._on_lost = on_lost
         self._upstreams = UpstreamCounts() if upstreams is None else upstreams
         self._tls = tls
+        self._turns = ServerTurns(asyncio.get_running_loop()) if turns is None else turns
         # The open connection, or None.
         self.connection: RemotingConnection | None = None
         self._waiting: deque[Callable[[RemotingConnection | None], None]] = deque()
@@ -147,7 +150,7 @@ class ServerConnection:
         loop, address, tls = asyncio.get_running_loop(), self._dialled, self._tls
 
         def upstream() -> Upstream:
-            return Upstream(self._wheel, self._handler, self._lost, self.address)
+            return Upstream(self._wheel, self._handler, self._lost, self.address, self._turns)
 
         async with asyncio.timeout(self._connect_timeout):
             if address.is_unix:

@@ -2,16 +2,25 @@
 
 import logging
 from collections.abc import Callable
+from time import monotonic
+from typing import Final
 
+from proxy.backends.cluster.server_turns import ServerTurns
 from remoting.close_cause import CloseCause
 from remoting.connection import Handler, RemotingConnection
 from remoting.flow_control import Limits
+from remoting.frame import Frame
 from remoting.timeout_wheel import TimeoutWheel
 
 _log = logging.getLogger("gantry.cluster")
 
 # Many clients' requests share the connection, so the limits of a single client do not apply.
 _LIMITS = Limits(requests=1_000_000, polls=1_000_000, request_bytes=2**40, hard_buffer=2**40)
+# Frames of one read that are handled without a look at the time, and between two looks at it.
+_AT_ONCE: Final = 16
+# Responses to no request, without another one between them, after which the connection is closed: perhaps it delivers
+# the responses of another one. A broker's own mistakes are fewer.
+MAX_UNKNOWN: Final = 10_000
 
 
 class Upstream(RemotingConnection):
@@ -19,15 +28,63 @@ class Upstream(RemotingConnection):
 
     Replies are read even while requests wait to be written: a broker that cannot write also stops reading, so both
     sides would wait for each other. A connection without received bytes during a request's whole timeout is aborted
-    with all of its requests.
+    with all of its requests. Many frames at once are handled in turns, also those that came before the end.
     """
 
-    __slots__ = ()
+    __slots__ = ("_known_answers", "_server_turns", "_unknown_in_a_row")
 
     def __init__(
-        self, wheel: TimeoutWheel, handler: Handler, on_close: Callable[[RemotingConnection], None], name: str
+        self,
+        wheel: TimeoutWheel,
+        handler: Handler,
+        on_close: Callable[[RemotingConnection], None],
+        name: str,
+        server_turns: ServerTurns,
     ) -> None:
         super().__init__(wheel, handler, on_close, name=name, limits=_LIMITS)
+        self._server_turns = server_turns
+        # The number of responses to requests, as of the last one to none.
+        self._known_answers = self._unknown_in_a_row = 0
+
+    def _process(self, frames: list[Frame]) -> None:
+        if len(frames) <= _AT_ONCE:
+            super()._process(frames)
+            return
+        until = self._server_turns.until()
+        for number, frame in enumerate(frames, 1):
+            self._receive(frame)
+            if self.cause is not None or number == len(frames):
+                return
+            late = number % _AT_ONCE == 0 and monotonic() >= until
+            if late or self.full_since is not None or self._ready:
+                waiting = frames[number:]
+                self._keep(waiting, sum(len(header) + len(body) for _, header, body in waiting))
+                if self._can_proceed():
+                    self._on_capacity()
+                return
+
+    def _can_proceed(self) -> bool:
+        # Also while it is congested, as in `pause_writing`.
+        return not (self.full_since is not None or self._ready or self.cause or self.closed)
+
+    def _on_capacity(self) -> None:
+        if self._backlog and not self._waiting:
+            self._waiting = True
+            self._server_turns.add(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        # A server that ends has answered what it has sent.
+        while self._backlog and self.cause is None and not self.closed:
+            self._receive(self._backlog.popleft())
+        super().connection_lost(error)
+
+    def on_unknown_answer(self) -> None:
+        known = self.answers - self.unknown_answers
+        self._unknown_in_a_row = self._unknown_in_a_row + 1 if known == self._known_answers else 1
+        self._known_answers = known
+        if self._unknown_in_a_row >= MAX_UNKNOWN and self.cause is None:
+            _log.warning("closing the connection to %s: %d responses to no request", self.name, MAX_UNKNOWN)
+            self.abort(CloseCause.PROTOCOL)
 
     def pause_writing(self) -> None:
         self.congested = True

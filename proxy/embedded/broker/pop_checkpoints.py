@@ -6,6 +6,7 @@ group's offset in the same transaction, so that after a crash no message is lost
 """
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -48,6 +49,8 @@ class Checkpoints:
         self._table = store.table("pops")
         self._checkpoints: dict[Key, Checkpoint] = {}
         self._times: list[tuple[int, Key]] = []
+        # The number of checkpoints by topic and group.
+        self._counts: Counter[tuple[str, str]] = Counter()
         for key, value in self._table.items():
             self._add(_decode(key, value))
 
@@ -57,12 +60,18 @@ class Checkpoints:
     def __contains__(self, key: Key) -> bool:
         return key in self._checkpoints
 
+    def count(self, topic: str, group: str) -> int:
+        """Return the number of a group's checkpoints in a topic."""
+        return self._counts.get((topic, group), 0)
+
     def put(self, checkpoint: Checkpoint) -> None:
         """Add a checkpoint."""
         self._table.put(_row(checkpoint.key), checkpoint.encode())
         self._store.when_written(partial(self._add, checkpoint))
 
     def _add(self, checkpoint: Checkpoint) -> None:
+        if checkpoint.key not in self._checkpoints:
+            self._counts[checkpoint.topic, checkpoint.group] += 1
         self._checkpoints[checkpoint.key] = checkpoint
         heapq.heappush(self._times, (checkpoint.visible_at, checkpoint.key))
         if len(self._times) > 2 * len(self._checkpoints) + _MIN_OUTDATED:
@@ -94,7 +103,15 @@ class Checkpoints:
     def drop(self, checkpoint: Checkpoint) -> None:
         """Delete a checkpoint."""
         self._table.delete(_row(checkpoint.key))
-        self._store.when_written(partial(self._checkpoints.pop, checkpoint.key, None))
+        self._store.when_written(partial(self._remove, checkpoint.key))
+
+    def _remove(self, key: Key) -> None:
+        if self._checkpoints.pop(key, None) is None:
+            return
+        pair = key[:2]
+        self._counts[pair] -= 1
+        if not self._counts[pair]:
+            del self._counts[pair]
 
     def drop_topic(self, topic: str) -> None:
         """Delete the checkpoints of a topic."""

@@ -24,6 +24,9 @@ from remoting.pop_offset_info import Retry, retry_of
 from remoting.properties import MessageType
 
 _MAX_MESSAGES = 32
+# Pops of a group in a topic with messages that are neither acknowledged nor visible again: each is kept in memory, and
+# clients choose how long.
+MAX_UNACKNOWLEDGED = 100_000
 # Milliseconds after its deadline at which a pop is rejected.
 _MAX_DELAY = 500
 # Milliseconds before its deadline at which a waiting request is answered.
@@ -81,6 +84,7 @@ def pop_messages(broker: Broker, request: Request) -> Answer:
         raise InvalidRequest(f"topic {topic.name} has {topic.read} queues to read from, but not queue {queue_id}")
     group = consuming_group(broker, request)
     broker.offsets.check_room(topic.name, group.name)
+    _check_unacknowledged(broker, topic.name, group.name)
     order = request.flag("order")
     state = _PopState(
         request,
@@ -101,6 +105,15 @@ def pop_messages(broker: Broker, request: Request) -> Answer:
             broker.waking.wake((topic.name, group.name, queue_id))
         return broker.when_durable(commands.response(0, _fields(state), b"".join(state.records), Status.FOUND))
     return _wait(broker, state, queue_id, sent_at + wait, wait)
+
+
+def _check_unacknowledged(broker: Broker, topic: str, group: str) -> None:
+    """Refuse a pop of a group with too many pops without acknowledgement in a topic and in its retry topics."""
+    retries = (pop_retry_topic(topic, group, v2) for v2 in (False, True))
+    count = sum(broker.checkpoints.count(name, group) for name in (topic, *retries))
+    if count >= MAX_UNACKNOWLEDGED:
+        text = f"the group {group} has {count} pops without acknowledgement in {topic}, which is the maximum"
+        raise Refused(ResponseCode.POLLING_FULL, text)
 
 
 def _filter(request: Request) -> Filter | None:

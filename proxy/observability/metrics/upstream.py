@@ -27,8 +27,13 @@ BYTES = Family(
     "Bytes read from brokers and name servers (in) and written to them (out).",
     ("direction",),
 )
+UNKNOWN = Family(
+    "gantry_upstream_unknown_responses",
+    Kind.COUNTER,
+    "Responses of brokers and name servers to no request, also not to one that has timed out.",
+)
 # Counts that each connection keeps itself.
-_SUMS = ("received_bytes", "sent_bytes", "answers", "undecodable")
+_SUMS = ("received_bytes", "sent_bytes", "answers", "unknown_answers", "undecodable")
 
 
 class UpstreamCounts:
@@ -76,4 +81,5 @@ class UpstreamCounts:
         yield CLOSED, {(cause,): count for cause, count in self._closed.items()}
         yield FAILED, {(): self.failed}
         yield TLS_FAILURES, {(cause,): count for cause, count in self.tls_failures.items()}
+        yield UNKNOWN, {(): self._sum("unknown_answers")}
         yield BYTES, {("in",): self._sum("received_bytes"), ("out",): self._sum("sent_bytes")}

@@ -258,6 +258,25 @@ async def test_failed_registration_is_retried_by_the_next_heartbeat() -> None:
     assert harness.command_codes == [HEART_BEAT, HEART_BEAT]
 
 
+async def test_members_of_a_group_on_one_connection_are_limited() -> None:
+    harness = ClientHarness(members_per_connection=2)
+    connection, other = FakeConnection(), FakeConnection()
+
+    async def join(client_id: str, group: str = "g", over: FakeConnection = connection) -> int:
+        rpc = harness.clients.rpc(harness.context(client_id, connection=over), "Heartbeat")
+        rpc.client.record_subscription("orders", FilterExpression(expression="*"))
+        return (await harness.client_lifecycle.heartbeat(rpc, push_heartbeat(group))).status.code
+
+    assert [await join("c1"), await join("c2")] == [Code.OK] * 2
+    with pytest.raises(Refused, match=r"2 members of the group g .* \(grpc\.members_per_connection\)") as refused:
+        await join("c3")
+    assert refused.value.code == Code.TOO_MANY_REQUESTS
+    assert await join("c1") == Code.OK
+    assert [await join("c3", "h"), await join("c4", over=other)] == [Code.OK] * 2
+    harness.clients.remove(harness.clients.rpc(harness.context("c1", connection=connection), "Heartbeat").client)
+    assert await join("c5") == Code.OK
+
+
 # Termination.
 
 

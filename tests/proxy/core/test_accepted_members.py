@@ -9,7 +9,7 @@ from proxy.core.membership import leave
 from proxy.core.signing import Signer, SigningPolicy
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
-from remoting.errors import NotPermitted, ServiceUnavailable
+from remoting.errors import NotPermitted, Overloaded, ServiceUnavailable
 from remoting.signature import Credentials, sign, verify
 from tests.proxy.fakes import FakeBackend, FakeChannel, Stage, settle, stage
 from tests.proxy.messages import heartbeat, request, route
@@ -88,6 +88,19 @@ async def test_member_remains_one_while_brokers_do_not_answer(here: Stage) -> No
     kept = client.session.membership.heartbeat
     assert kept is not None
     assert kept.body == beat("orders").body, "brokers that come back get the one that they have accepted"
+    assert here.backend.unregistered == [(client, Groups(consumers=frozenset({"victims"})))]
+
+
+async def test_a_heartbeat_over_a_bound_ends_only_what_is_new(here: Stage) -> None:
+    client = FakeChannel()
+    await here.handle(beat("orders"), client, 0)
+    here.backend.refusal = "too many connections"
+    with pytest.raises(Overloaded):
+        await here.handle(beat("orders", group="victims"), client, 1)
+    assert (here.registry.consumer_ids("g"), here.registry.consumer_ids("victims")) == ({"c1"}, set())
+    kept = client.session.membership.heartbeat
+    assert kept is not None
+    assert kept.body == beat("orders").body
     assert here.backend.unregistered == [(client, Groups(consumers=frozenset({"victims"})))]
 
 

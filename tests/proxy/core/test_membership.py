@@ -6,7 +6,7 @@ from proxy.core import heartbeat as heartbeats
 from proxy.core.client_registry import ConsumerData, Groups, Member, Role
 from proxy.core.membership import expire, leave
 from remoting.codes import RequestCode
-from remoting.errors import BodyError, ServiceUnavailable
+from remoting.errors import BodyError, Overloaded, ServiceUnavailable
 from tests.proxy.fakes import FakeBackend, FakeChannel, Stage, peer, settle, stage
 from tests.proxy.messages import heartbeat, java, request, route
 
@@ -36,6 +36,19 @@ async def test_heartbeat_registers_the_client_at_the_brokers_of_its_topics(here:
     member = here.registry.find("c1", Role.CONSUMER, "g")
     assert member is not None
     assert (member.address, member.language, member.version) == ("192.0.2.7:50000", "JAVA", 479)
+
+
+async def test_a_heartbeat_over_a_bound_ends_only_what_is_new(here: Stage) -> None:
+    client = FakeChannel()
+    await here.handle(heartbeat("c1", {"g": ["orders"]}), client, 0)
+    here.backend.refusal = "too many connections"
+    with pytest.raises(Overloaded):
+        await here.handle(heartbeat("c1", {"g": ["orders"], "h": ["bills"]}, ["p"]), client, 1)
+    assert (here.registry.consumer_ids("g"), here.registry.consumer_ids("h")) == ({"c1"}, set())
+    assert here.backend.unregistered == [(client, Groups(frozenset("p"), frozenset("h")))]
+    here.backend.refusal = None
+    await here.handle(heartbeat("c1", {"g": ["orders"], "h": ["bills"]}, ["p"]), client, 2)
+    assert here.registry.consumer_ids("h") == {"c1"}
 
 
 async def test_heartbeat_loads_the_routes_of_new_topics(here: Stage) -> None:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from proxy.embedded.broker import popping
 from proxy.embedded.broker.settings import BrokerSettings
 from proxy.embedded.store import Corrupt
 from remoting import pop_offset_info, properties
@@ -54,6 +55,25 @@ async def test_retry_topics_of_both_versions_are_popped(v2: bool, name: str) -> 
     harness.pass_time(10_000)
     [third] = harness.pop("t")
     assert third.reconsume_times == 2
+
+
+async def test_pops_without_acknowledgement_are_limited(
+    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(popping, "MAX_UNACKNOWLEDGED", 3)
+    harness.topic("t")
+    for number in range(8):
+        harness.send("t", b"%d" % number)
+    popped = [harness.pop("t", maxMsgNums=2)[0] for _ in range(3)]
+    refused = harness.ask(RequestCode.POP_MESSAGE, harness.pop_fields("t", pollTime=5_000))
+    assert refused.code == ResponseCode.POLLING_FULL
+    assert refused.remark == "the group g has 3 pops without acknowledgement in t, which is the maximum"
+    assert len(harness.pop("t", "h")) == 8, "another group"
+    harness.ack("t", popped[0])
+    assert harness.ask(RequestCode.POP_MESSAGE, harness.pop_fields("t")).code == ResponseCode.POLLING_FULL
+    harness.pass_time(10_000)
+    assert len(harness.pop("t")) == 7, "those that are visible again, and the last two"
+    assert (harness.broker.checkpoints.count("t", "g"), harness.broker.checkpoints.count("%RETRY%g_t", "g")) == (1, 1)
 
 
 async def test_groups_pop_independently(harness: BrokerHarness) -> None:

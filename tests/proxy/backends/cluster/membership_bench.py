@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from proxy.backends.cluster.connection_budget import ConnectionBudget
 from proxy.backends.cluster.membership import Membership
 from proxy.backends.cluster.server_connection import ServerConnection
 from proxy.core.client_registry import Groups
@@ -75,7 +76,8 @@ class Bench:
         self.down: set[str] = set()
         self.held: list[Reply] | None = None
         self.pushed: list[tuple[FakeChannel, RemotingCommand]] = []
-        self.membership = Membership(self._link, lambda name: self.brokers.get(name, ()), self._push)
+        self.budget = ConnectionBudget(1_000)
+        self.membership = Membership(self._link, lambda name: self.brokers.get(name, ()), self._push, self.budget)
 
     def _link(self, address: str, handler: Handler, on_lost: Any) -> ServerConnection:
         self.servers.append(FakeServer(self, address, handler, on_lost))

@@ -9,6 +9,7 @@ from typing import Self
 
 import pytest
 
+from proxy.backends.cluster.server_turns import ServerTurns
 from proxy.backends.cluster.upstream import Upstream
 from remoting import command as commands
 from remoting.close_cause import CloseCause
@@ -67,7 +68,7 @@ async def connected() -> AsyncIterator[tuple[RemotingConnection, Broker]]:
     wheel = TimeoutWheel(loop.time)
     with Broker() as broker, ticking(wheel):
         _, connection = await loop.create_connection(
-            lambda: Upstream(wheel, _refuse, lambda _: None, "broker-a"), sock=broker.ours
+            lambda: Upstream(wheel, _refuse, lambda _: None, "broker-a", ServerTurns(loop)), sock=broker.ours
         )
         yield connection, broker
         connection.close(CloseCause.LOCAL)
