@@ -84,6 +84,17 @@ async def query_assignment(core: Messaging, context: Context) -> RemotingCommand
 
 
 async def _ask_broker(core: Messaging, context: Context) -> RemotingCommand | None:
+    """Return the reply of a broker, as `_first_reply`; None without one.
+
+    Raises RequestTimeout likewise, and ServiceUnavailable without a reply to a request about which brokers decide.
+    """
+    reply = await _first_reply(core, context)
+    if reply is None and core.signing.left_to_brokers(context.channel, context.command):
+        raise ServiceUnavailable("no broker answers, and brokers decide about this request")
+    return reply
+
+
+async def _first_reply(core: Messaging, context: Context) -> RemotingCommand | None:
     """Return the reply of the first broker to answer, of those at which the client is registered; None without one.
 
     Brokers that hang are asked last. Raises RequestTimeout if brokers do not answer in time: the client keeps its

@@ -13,7 +13,7 @@ from remoting import command as commands
 from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import InvalidRequest, NotPermitted
+from remoting.errors import InvalidRequest, NotPermitted, ServiceUnavailable
 from remoting.messages import BatchMessage
 from remoting.requests import REQUESTS
 from remoting.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, Credentials, sign, verify
@@ -245,6 +245,22 @@ async def test_denied_group_query_shows_no_members(code: RequestCode) -> None:
     await on.handle(heartbeat("c1", {"g": []}), FakeChannel(), 0)
     reply = await on.ask(request(code, consumerGroup="g"))
     assert (reply.code, reply.body) == (ResponseCode.NO_PERMISSION, b"")
+
+
+@pytest.mark.parametrize(
+    "code", [RequestCode.GET_CONSUMER_LIST_BY_GROUP, RequestCode.GET_CONSUMER_CONNECTION_LIST], ids=str
+)
+@pytest.mark.parametrize("brokers", [[], ["broker-a"]], ids=["no broker", "a broker that is away"])
+async def test_group_query_that_brokers_must_judge_shows_no_members_without_them(
+    code: RequestCode, brokers: list[str]
+) -> None:
+    def away(broker: str, _: RemotingCommand) -> RemotingCommand:
+        raise ServiceUnavailable(f"{broker} is away")
+
+    on = stage(FakeBackend(names=brokers, answer=away))
+    await on.handle(heartbeat("c1", {"g": []}), FakeChannel(), 0)
+    with pytest.raises(ServiceUnavailable, match="brokers decide"):
+        await on.ask(signed(request(code, consumerGroup="g")))
 
 
 # The producer's address.
