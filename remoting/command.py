@@ -1,7 +1,8 @@
 """The remoting command: one request or response with a decoded header and a raw body.
 
 The header is the dict of its JSON form. Its ext fields (with signatures, tracing, newer fields) are forwarded
-unchanged; unknown keys of a request's header beside them are dropped.
+unchanged; unknown keys of a request's header beside them are dropped, and so are values that Java cannot decode:
+brokers would close a connection that others use.
 """
 
 import re
@@ -25,10 +26,21 @@ MAX_EXT_FIELDS: Final = 64
 _MAX_NUMBER_LENGTH: Final = 20
 _MIN_LONG: Final = -(2**63)
 _MAX_LONG: Final = 2**63 - 1
-# Keys of a header that are forwarded.
-_KEYS: Final = frozenset(
-    ("opaque", "code", "flag", "extFields", "language", "version", "remark", "serializeTypeCurrentRPC"),
-)
+# Keys of a header that are forwarded, with the type of their values.
+_TYPES: Final[dict[str, type]] = {
+    "opaque": int,
+    "code": int,
+    "flag": int,
+    "extFields": dict,
+    "language": str,
+    "version": int,
+    "remark": str,
+    "serializeTypeCurrentRPC": str,
+}
+_KEYS: Final = frozenset(_TYPES)
+# Names of ext fields that the JSON library of brokers takes for references and classes.
+_REFERENCE: Final = "$ref"
+_CLASS: Final = "@type"
 # Estimate of the memory of a decoded header: 1 KiB of dicts, and 3 bytes for each byte of the header, because text has
 # 1 to 4 bytes per character, and small strings have an overhead.
 _HEADER_MEMORY: Final = 1024
@@ -281,21 +293,23 @@ def decode(frame: Frame) -> RemotingCommand:
     opaque, code, flag = header.get("opaque"), header.get("code"), header.get("flag", 0)
     if type(opaque) is not int or not _MIN_INT <= opaque <= _MAX_INT:
         raise HeaderError("the header has no valid opaque")
-    if type(flag) is not int:
-        raise HeaderError("the header's flag is not a number")
+    if type(flag) is not int or not _MIN_INT <= flag <= _MAX_INT:
+        raise HeaderError("the header's flag is not a 32-bit number")
     if flag == 0:
         header["flag"] = 0
     if type(code) is not int:
         raise _answerable_error("the header has no valid code", opaque, flag)
     request = not flag & RESPONSE_FLAG
-    if request and (
-        not _KEYS.issuperset(header)
+    version = header.get("version")
+    if (
+        type(version) is not int
+        or not _MIN_INT <= version <= _MAX_INT
         or type(header.get("language")) is not str
-        or type(header.get("version")) is not int
         or type(header.get("remark", "")) is not str
         or type(header.get("serializeTypeCurrentRPC", "")) is not str
+        or (request and not _KEYS.issuperset(header))
     ):
-        _drop_unknown(header)
+        _drop_unreadable(header)
     found = header.get("extFields")
     if found is None:
         # The header refers to the same dict, so that a field that is set later is written.
@@ -303,9 +317,11 @@ def decode(frame: Frame) -> RemotingCommand:
     elif type(found) is not dict:
         raise _answerable_error("the header's extFields are not an object", opaque, flag)
     fields: dict[str, str] = found
-    if request and fields:
-        if len(fields) > MAX_EXT_FIELDS:
+    if fields:
+        if request and len(fields) > MAX_EXT_FIELDS:
             raise _answerable_error(f"more than {MAX_EXT_FIELDS} ext fields in a request", opaque, flag)
+        if _REFERENCE in fields or _CLASS in fields:
+            raise _answerable_error(f"an ext field is named {_REFERENCE} or {_CLASS}", opaque, flag)
         if not _are_strings(found):
             # Clients, unlike servers, may write other types than strings.
             try:
@@ -359,10 +375,12 @@ def _load(raw: bytes) -> dict[str, Any]:
     return header
 
 
-def _drop_unknown(header: dict[str, Any]) -> None:
-    """Remove unknown keys, and objects and arrays as values of others: they might be too deep to be encoded again."""
+def _drop_unreadable(header: dict[str, Any]) -> None:
+    """Remove unknown keys, and values that Java cannot decode or that might be too deep to be encoded again."""
     for key, value in list(header.items()):
-        if key not in _KEYS or (key != "extFields" and isinstance(value, dict | list)):
+        if key == "extFields":
+            continue
+        if type(value) is not _TYPES.get(key) or (key == "version" and not _MIN_INT <= value <= _MAX_INT):
             del header[key]
 
 

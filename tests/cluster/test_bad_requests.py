@@ -3,7 +3,7 @@
 import json as stdlib_json
 import struct
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import anyio
@@ -160,6 +160,44 @@ async def test_an_invalid_header_is_rejected_and_the_connection_continues(
             await stream.send(_frame({**_ROUTE, "opaque": 8}))
             reply = await _read(stream)
         assert (reply["opaque"], reply["code"]) == (8, 0)
+
+
+_UNREADABLE: list[dict[str, Any]] = [
+    {"version": 2**31},
+    {"version": -(2**40)},
+    {"version": "x"},
+    {"language": 99},
+    {"language": {"a": "b"}},
+    {"serializeTypeCurrentRPC": 99},
+    {"remark": ["x"]},
+    {"flag": 2**40},
+    {"reference": "$ref"},
+    {"reference": "@type"},
+]
+
+
+@pytest.mark.parametrize("change", _UNREADABLE, ids=str)
+async def test_a_header_that_brokers_cannot_decode_ends_no_request_of_others(
+    cluster: Cluster, gantry: Gantry, change: dict[str, Any]
+) -> None:
+    """Brokers close a connection on such a header, and clients share the connections to brokers."""
+    topic = await create_topic(cluster.broker, "unreadable")
+    header = {"code": 30, "language": "JAVA", "version": 481, "flag": 0, "opaque": 7, **change}
+    name = header.pop("reference", None)
+    header["extFields"] = ({} if name is None else {name: "$.topic"}) | queue_fields(topic)
+    async with Client(gantry.address) as neighbour:
+        await neighbour.send(topic, b"x")
+        # Clients are spread over the connections by their numbers.
+        for _ in range(4):
+            sends = [
+                neighbour.begin(RequestCode.SEND_MESSAGE_V2, v2(neighbour.named(send_fields(topic))), b"x")
+                for _ in range(16)
+            ]
+            async with await anyio.connect_tcp(HOST, gantry.port) as stream:
+                await stream.send(_frame(header))
+                with anyio.fail_after(TIMEOUT), suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+                    assert (await _read(stream))["opaque"] == 7
+            assert {(await send).code for send in sends} == {ResponseCode.SUCCESS}
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,4 @@
+import re
 from contextlib import suppress
 from typing import Any
 
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remoting import command as commands
-from remoting.codes import LanguageCode, RequestCode, ResponseCode
+from remoting.codes import RESPONSE_FLAG, LanguageCode, RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import HeaderError, InvalidRequest
 from remoting.frame import MAX_HEADER, FrameDecoder
@@ -272,8 +273,10 @@ def test_a_missing_flag_is_zero() -> None:
     [
         ({"version": "x", "language": "KLINGON"}, 0, "KLINGON"),
         ({"version": None, "language": None}, 0, "OTHER"),
-        ({"version": 1.5, "language": 5}, 0, "5"),
+        ({"version": 1.5, "language": 5}, 0, "OTHER"),
         ({"version": True, "language": ""}, 0, "OTHER"),
+        ({"version": 2**31, "language": ["GO"]}, 0, "OTHER"),
+        ({"version": -(2**31)}, -(2**31), "GO"),
     ],
 )
 def test_invalid_versions_and_languages_have_defaults(change: dict[str, Any], version: int, language: str) -> None:
@@ -296,6 +299,52 @@ def test_invalid_versions_and_languages_can_be_encoded_in_binary(change: dict[st
     command = decode_json({**REQUEST, **change})
     command.serialize_type = 1
     assert read(command.encode()).opaque == 7
+
+
+@pytest.mark.parametrize("flag", [0, RESPONSE_FLAG])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("version", 2**31),
+        ("version", -(2**31) - 1),
+        ("version", "x"),
+        ("version", 1.5),
+        ("version", None),
+        ("language", 99),
+        ("language", None),
+        ("remark", ["r"]),
+        ("serializeTypeCurrentRPC", 7),
+    ],
+)
+def test_header_values_that_java_cannot_decode_are_dropped(key: str, value: object, flag: int) -> None:
+    written = orjson.loads(decode_json({**REQUEST, "flag": flag, "extFields": {"a": "b"}, key: value}).encode()[8:])
+    assert written == {name: item for name, item in REQUEST.items() if name != key} | {
+        "flag": flag,
+        "extFields": {"a": "b"},
+    }
+
+
+@pytest.mark.parametrize("flag", [2**31, -(2**31) - 1, 2**40 + 1])
+def test_a_flag_beyond_32_bits_is_an_error(flag: int) -> None:
+    with pytest.raises(HeaderError, match="flag"):
+        decode_json({**REQUEST, "flag": flag})
+
+
+@pytest.mark.parametrize("name", ["$ref", "@type"])
+@pytest.mark.parametrize(("flag", "opaque"), [(0, 7), (RESPONSE_FLAG, None)])
+def test_names_of_ext_fields_that_java_interprets_are_refused(name: str, flag: int, opaque: int | None) -> None:
+    with pytest.raises(HeaderError, match=re.escape(name)) as error:
+        decode_json({**REQUEST, "flag": flag, "extFields": {"a": "b", name: "$.a"}})
+    assert error.value.opaque == opaque
+
+
+def test_ext_fields_of_a_response_are_strings() -> None:
+    fields = {"a": 1, "b": True, "c": None, "d": {"e": []}}
+    assert decode_json({**REQUEST, "flag": RESPONSE_FLAG, "extFields": fields}).fields == {
+        "a": "1",
+        "b": "true",
+        "d": '{"e":[]}',
+    }
 
 
 def test_decode_a_binary_header_without_remark_and_fields() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Final
 
 from protocol_negotiation.peer import UNIX_PREFIX
 from protocol_negotiation.tls_client import ClientTlsSource
@@ -37,6 +38,9 @@ from remoting.tasks import isolated, spawn_quietly
 from remoting.timeout_wheel import TimeoutWheel
 
 _log = logging.getLogger("gantry.cluster")
+
+# Number of the connection to a broker for requests of Gantry itself; those for requests of clients begin with 0.
+_OWN: Final = -1
 
 
 class ClusterBackend:
@@ -371,13 +375,14 @@ class ClusterBackend:
     def _server_for(self, address: str, channel: Channel | None, spec: RequestSpec) -> ServerConnection:
         """Return the client's connection to a broker: always the same one, so that its requests keep their order.
 
-        Long polls use separate connections: their replies may be large, and sends must not wait behind them.
+        Long polls use separate connections: their replies may be large, and sends must not wait behind them. So do
+        Gantry's own requests: a client whose request makes the broker close the connection ends none of them.
         """
         if spec.member and channel is not None:
             membership_server = self._membership.server_for(channel, address)
             if membership_server is not None:
                 return membership_server
-        number = 0 if channel is None else channel.session.number % self._settings.connections_per_broker
+        number = _OWN if channel is None else channel.session.number % self._settings.connections_per_broker
         key = (address, number, spec.poll is not None)
         server = self._servers.get(key)
         if server is None:
