@@ -5,13 +5,14 @@ import itertools
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 from weakref import WeakSet
 
 from protocol_negotiation.address_limit import AddressLimit, source_of
 from protocol_negotiation.certificate_expiry import CertificateExpiry
 from protocol_negotiation.detect import Protocol
-from protocol_negotiation.handshake_failure import EXPIRED, LOST, TIMEOUT, explain
+from protocol_negotiation.handshake_failure import EXPIRED, FLOOD, LOST, TIMEOUT, explain
 from protocol_negotiation.handshake_queue import HandshakeQueue
 from protocol_negotiation.negotiation import HandOver, Negotiation, Outcome, Policy, Refused, StartTls
 from protocol_negotiation.options import ListenerOptions
@@ -20,6 +21,7 @@ from protocol_negotiation.refusal_log import RefusalLog
 from protocol_negotiation.standstill import GRACE_SECONDS, is_late
 from protocol_negotiation.tls_files import ContextSource
 from protocol_negotiation.tls_peer import negotiated_tls
+from protocol_negotiation.tls_reads import CountingSslObject, TlsReads
 
 # Creates the protocol that a connection is handed over to; it may be a BufferedProtocol.
 Handler = Callable[[Peer], asyncio.BaseProtocol]
@@ -121,6 +123,7 @@ class Connection(asyncio.Protocol):
         "_outer",
         "_over_address_limit",
         "_plaintext",
+        "_reads",
         "_receive",
         "_sender",
         "_successor",
@@ -133,6 +136,7 @@ class Connection(asyncio.Protocol):
     _transport: asyncio.Transport
     _outer: asyncio.Transport
     _negotiation: Negotiation
+    _reads: TlsReads
     _sender: HostPort
     _local: HostPort
 
@@ -389,9 +393,13 @@ class Connection(asyncio.Protocol):
 
     def _feed_handshake(self) -> None:
         ciphertext, self._ciphertext = b"".join(self._ciphertext), []
-        ssl_protocol = self._outer.get_protocol()
-        if ssl_protocol is not self and not self._outer.is_closing():
-            replay(ssl_protocol, ciphertext)
+        if not self._concluded and not self._outer.is_closing():
+            self._reads = TlsReads(self._listener.loop, self._outer, self._outer.get_protocol(), self._refuse_flood)
+            self._outer.set_protocol(self._reads)
+            replay(self._reads, ciphertext)
+
+    def _refuse_flood(self, reason: str) -> None:
+        self._refuse(Refused(Outcome.TLS_FAILED, reason, FLOOD))
 
     def _encrypted(self, transport: asyncio.Transport | None) -> None:
         ssl_object = transport.get_extra_info("ssl_object") if transport is not None else None
@@ -406,6 +414,8 @@ class Connection(asyncio.Protocol):
             self._refuse(Refused(Outcome.TLS_FAILED, "the client's certificate has expired", EXPIRED))
             return
         self._leave_handshakes()
+        on_flood = partial(self._listener.log.refused, Outcome.TLS_FAILED, self._peer(), b"")
+        self._reads.end_handshake(transport, cast(CountingSslObject, ssl_object), on_flood)
         self._negotiation.encrypted()
         self._receive = self._negotiate
         if self._plaintext:

@@ -4,7 +4,7 @@ import re
 import ssl
 
 # Causes without an error of OpenSSL.
-LOST, TIMEOUT = "lost", "timeout"
+LOST, TIMEOUT, FLOOD = "lost", "timeout", "flood"
 # As OpenSSL calls it in full handshakes.
 EXPIRED = "certificate_has_expired"
 _UNKNOWN = "unknown"

@@ -22,6 +22,7 @@ from protocol_negotiation.tls_files import (
     ticket_epoch,
 )
 from protocol_negotiation.tls_peer import remember_server_name
+from protocol_negotiation.tls_reads import CountingSslObject
 
 __all__ = [
     "DEFAULT_CIPHERS",
@@ -160,6 +161,7 @@ def server_context(files: TlsFiles) -> ssl.SSLContext:
         check_readable(path)
     contexts = [_context(files, pair) for pair in files.key_pairs]
     default = contexts[0]
+    default.sslobject_class = CountingSslObject
     _set_tickets(default, files)
     if files.additional:
         default.sni_callback = _select_by_name(files.key_pairs[1:], contexts[1:])

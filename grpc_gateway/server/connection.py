@@ -10,6 +10,7 @@ from grpc_gateway.http2.errors import ErrorCode
 from grpc_gateway.http2.stream import Stream
 from grpc_gateway.server import handlers
 from grpc_gateway.server.deadlines import Deadlines
+from grpc_gateway.server.decompression_turns import DecompressionTurns
 from grpc_gateway.server.http_rejection import HttpRejection
 from grpc_gateway.server.methods import Registry
 from grpc_gateway.server.open_calls import MemoryWatch, OpenCalls
@@ -33,6 +34,7 @@ class GrpcConnection(Http2Channel):
         options: ServerOptions,
         methods: Registry,
         deadlines: Deadlines,
+        decompressions: DecompressionTurns,
         on_open: "Callable[[GrpcConnection], None]",
         on_close: "Callable[[GrpcConnection], None]",
         turns: FairTurns,
@@ -40,7 +42,7 @@ class GrpcConnection(Http2Channel):
         client_memory: "Callable[[GrpcConnection], int] | None" = None,
     ) -> None:
         super().__init__(peer, options.limits, options.timeouts, turns)
-        self.open_calls = OpenCalls(options, deadlines, memory)
+        self.open_calls = OpenCalls(options, deadlines, decompressions, memory)
         self._options = options
         self._methods = methods
         self._notify_open = on_open

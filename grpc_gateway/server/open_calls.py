@@ -7,6 +7,7 @@ import grpc
 
 from grpc_gateway.http2.stream import Stream
 from grpc_gateway.server.deadlines import Deadlines
+from grpc_gateway.server.decompression_turns import DecompressionTurns
 from grpc_gateway.server.rpc_status import RpcError
 from grpc_gateway.server.server_options import MIN_REQUEST_RATE, ServerOptions
 
@@ -27,6 +28,7 @@ class OpenCalls:
     request_bytes: bytes of requests, as `ServerOptions.max_request_bytes` bounds them.
     unfinished: streams whose request message has not arrived in full, with the time at which it began.
     deadlines: those of all calls of the server.
+    decompressions: turns of the server's connections.
     response_bytes: bytes of messages that handlers hold until the client has read those before them.
     memory: counts the bytes of requests over all connections, or None.
     """
@@ -37,6 +39,7 @@ class OpenCalls:
         "calls",
         "cancelled_handlers",
         "deadlines",
+        "decompressions",
         "late",
         "memory",
         "options",
@@ -45,8 +48,15 @@ class OpenCalls:
         "unfinished",
     )
 
-    def __init__(self, options: ServerOptions, deadlines: Deadlines, memory: MemoryWatch | None = None) -> None:
+    def __init__(
+        self,
+        options: ServerOptions,
+        deadlines: Deadlines,
+        decompressions: DecompressionTurns,
+        memory: MemoryWatch | None = None,
+    ) -> None:
         self.options = options
+        self.decompressions = decompressions
         self.memory = memory
         self.response_bytes = 0
         self.deadlines = deadlines
@@ -122,9 +132,9 @@ class OpenCalls:
             self.unfinished[stream] = now
 
     def decompression_lock(self) -> asyncio.Lock:
-        """Return the lock to hold while a message is decompressed.
+        """Return the lock to hold while a message waits for its turn and is decompressed.
 
-        One message at a time limits the memory, and the time for which the event loop is busy.
+        One message at a time limits the memory, and gives each connection the same share of the turns.
         """
         if self._decompression_lock is None:
             self._decompression_lock = asyncio.Lock()

@@ -2,6 +2,9 @@
 
 import asyncio
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
 
 import pytest
 
@@ -11,6 +14,7 @@ from remoting import messages
 from remoting.codes import RequestCode, ResponseCode
 from remoting.compression import CompressionType
 from remoting.messages import SysFlag
+from tests.attacks import raw_client
 from tests.attacks.deployments import Deployment
 from tests.attacks.good_client import memory_released, observed
 from tests.benchmark.processes import rss_mb
@@ -24,7 +28,14 @@ _MIB = 1 << 20
 # A worker remembers for this time that a topic did not exist.
 _UNKNOWN_SECONDS = 1.1
 _INNER_BATCH = SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP
+_SEND = "/apache.rocketmq.v2.MessagingService/SendMessage"
+# Bytes of a request in its first frame of two.
+_HALF = 8 * 1024
 _ENDPOINTS = d.Endpoints(scheme=d.IPv4, addresses=[d.Address(host="127.0.0.1", port=80)])
+
+
+def _answered(client: raw_client.Client) -> bool:
+    return 1 in client.responses and client.responses[1].finished
 
 
 async def _store(replica: Gantry, topic: str, body: bytes, sys_flag: int, count: int) -> str:
@@ -46,6 +57,24 @@ async def _store(replica: Gantry, topic: str, body: bytes, sys_flag: int, count:
     # The other workers too.
     await asyncio.sleep(_UNKNOWN_SECONDS)
     return str(brokers[0])
+
+
+async def test_compressed_requests_of_many_connections_are_decompressed_one_by_one(replica: Gantry) -> None:
+    """Requests of 16 KiB that decompress to 16 MiB each, on 30 connections at once."""
+    request = raw_client.message(bytes(16 * _MIB), compressed=True)
+    with ExitStack() as stack:
+        clients = [stack.enter_context(raw_client.Client(replica.port)) for _ in range(30)]
+        async with observed(replica.address, replica.pid, unique("good")) as observation:
+            for client in clients:
+                # The client acknowledges the server's settings, for which there is a timeout.
+                assert await asyncio.to_thread(client.until, lambda client: client.settings)
+            for client in clients:
+                head = client.headers(1, client.request(_SEND, ("grpc-encoding", "gzip")))
+                client.send(head + raw_client.data(1, request[:_HALF]) + raw_client.data(1, request[_HALF:], end=True))
+            # All at once, since each acknowledges the server's pings.
+            run = partial(asyncio.get_running_loop().run_in_executor, stack.enter_context(ThreadPoolExecutor(30)))
+            assert all(await asyncio.gather(*(run(client.until, _answered, 60.0) for client in clients)))
+    observation.check(growth=96, stall=0.4)
 
 
 @pytest.mark.complete

@@ -18,7 +18,7 @@ FAILED_HANDSHAKES = Family(
     "gantry_tls_failures",
     Kind.COUNTER,
     "Failed TLS handshakes, by reason: OpenSSL's, a client certificate's problem, `lost` if the client disconnected, "
-    "or `timeout`.",
+    "`timeout`, or `flood` for too many bytes.",
     ("reason",),
 )
 

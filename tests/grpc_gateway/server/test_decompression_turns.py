@@ -1,0 +1,51 @@
+"""Turns of decompression: bytes per iteration of the event loop, order, cancelled steps."""
+
+import asyncio
+
+import pytest
+
+from grpc_gateway.server.decompression_turns import DecompressionTurns
+
+pytestmark = pytest.mark.anyio
+
+_MIB = 1 << 20
+
+
+async def _iterations(size: int, count: int) -> dict[int, list[int]]:
+    """Run steps that use `size` bytes each; return the steps of each iteration of the event loop."""
+    turns, steps, iteration = DecompressionTurns(asyncio.get_running_loop()), dict[int, list[int]](), 0
+
+    async def step(number: int) -> None:
+        await turns.next()
+        steps.setdefault(iteration, []).append(number)
+        turns.use(size)
+
+    tasks = [asyncio.ensure_future(step(number)) for number in range(count)]
+    while not all(task.done() for task in tasks):
+        await asyncio.sleep(0)
+        iteration += 1
+    return steps
+
+
+async def test_an_iteration_has_one_large_step() -> None:
+    steps = await _iterations(16 * _MIB, 20)
+    assert [number for numbers in steps.values() for number in numbers] == list(range(20))
+    assert max(map(len, steps.values())) == 1
+
+
+async def test_small_steps_share_an_iteration() -> None:
+    steps = await _iterations(1024, 500)
+    assert max(map(len, steps.values())) == 500
+
+
+async def test_a_cancelled_step_does_not_hold_the_others() -> None:
+    turns = DecompressionTurns(asyncio.get_running_loop())
+    turns.use(_MIB)
+    cancelled, waiting, last = (asyncio.ensure_future(turns.next()) for _ in range(3))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    # Its turn comes in the next iteration, after this callback has cancelled it.
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    await asyncio.wait_for(last, 1.0)
+    turns.use(1)
