@@ -41,7 +41,6 @@ class CountingSslObject(ssl.SSLObject):
 
     used = reads = 0
     overhead = 0
-    _sslobj: Any
 
     def read(self, len: int = 1024, buffer: Any = None) -> Any:  # noqa: A002  # as in the base class
         """Return data, or write them to `buffer` and return their number, as ``SSLObject.read``.
@@ -49,15 +48,11 @@ class CountingSslObject(ssl.SSLObject):
         It returns the data of one record at most, but the ssl module first allocates `len` bytes, which uvloop makes
         256 KiB: much for a small record.
         """
-        if buffer is None:
-            data = self._sslobj.read(len if len < _MAX_DATA else _MAX_DATA)
-            self.used += data.__len__() + self.overhead
-            self.reads += 1
-            return data
-        size = self._sslobj.read(len, buffer)
+        result = super().read(min(len, _MAX_DATA)) if buffer is None else super().read(len, buffer)
+        size = result if isinstance(result, int) else result.__len__()
         self.used += size + self.overhead
         self.reads += 1
-        return size
+        return result
 
 
 class TlsReads(asyncio.BufferedProtocol):
