@@ -80,3 +80,16 @@ def test_a_group_that_took_less_than_due_before_a_client_left_misses_nothing() -
     stays, leaves = _client(0, 200, 30.0) + _client(200, _PERIODS, 20.0), _client(0, 200, 30.0) + _client(200, 400)
     takes_over = _client(400, _PERIODS)
     assert _stopped({"a": stays + takes_over, "b": leaves}) == []
+
+
+def test_a_group_that_takes_every_message_after_a_client_left_misses_nothing() -> None:
+    """Before, it took a backlog too: a quarter more than the due messages."""
+    stays, leaves = _client(0, 400, 25.0) + _client(400, _PERIODS, 60.0), _client(0, 300) + _client(300, 400, 50.0)
+    assert _stopped({"a": stays, "b": leaves}) == []
+
+
+def test_a_client_whose_messages_others_take_has_not_stopped() -> None:
+    """The group misses a tenth of the messages, a third of the client's."""
+    stays, leaves = _client(0, 400, 42.0) + _client(400, _PERIODS, 54.0), _client(0, 400, 18.0)
+    assert _stopped({"a": stays, "b": leaves}) == []
+    assert _stopped({"a": _client(0, _PERIODS, 42.0), "b": leaves}) == ["b"]

@@ -20,8 +20,9 @@ _LESS, _SHARE, _LIKELIHOOD = 0.1, 0.2, 20.0
 _MORE, _TIMES, _MORE_LEAST, _MORE_SHARE = 3.0, 3.0, 60.0, 0.3
 # Commits and messages of a queue and period that count.
 _COMMITS = 2.0
-# A stopped client matters if its group takes less than this share of the due messages, and how sure that must be.
-_MISSING, _MISSING_LIKELIHOOD = 0.92, 2.0
+# A stopped client matters if its group takes less than this share of the due messages, and how sure that must be; least
+# messages that the group misses, as a share of the client's, if none of the others takes over.
+_MISSING, _MISSING_LIKELIHOOD, _OF_CLIENT = 0.92, 2.0, 0.5
 # Seconds before a stop from which the usual share of the due messages is known.
 _BEFORE = 6 * 3600
 # A client that takes nothing at all needs less evidence of its own, because its group's missing messages are further.
@@ -68,7 +69,9 @@ def _is_plain(stop: Finding, missing: float) -> bool:
 
 
 def _missing(tables: Tables, stop: Finding) -> float:
-    """Return how sure it is that the group took fewer than the due messages meanwhile; 0 if it did not."""
+    """Return how sure it is that the group took fewer than the due messages meanwhile, as without its client; 0 if it
+    did not.
+    """
     flows = tables.flows[tables.flows["topic"] == stop.about["topic"]]
     during = (flows["t"] >= stop.start / STEP) & (flows["t"] < stop.end / STEP)
     # Just before: other days have other members, and other rates.
@@ -80,8 +83,10 @@ def _missing(tables: Tables, stop: Finding) -> float:
     inside, outside = (
         (float(flows[own & when]["m"].sum()), float(flows[due & when]["m"].sum())) for when in (during, before)
     )
-    usual = outside[0] / max(outside[1], 1e-9)
-    if inside[0] >= _MISSING * usual * inside[1]:
+    # A group takes each message once; before, it may have taken a backlog, or messages that were sent earlier.
+    usual = min(outside[0] / max(outside[1], 1e-9), 1.0)
+    lacking = usual * inside[1] - inside[0]
+    if inside[0] >= _MISSING * usual * inside[1] or lacking < _OF_CLIENT * (stop.expected - stop.observed):
         return 0.0
     sampled = sampled_share(flows[own])
     return likelihood(inside[0] * sampled, usual * inside[1] * sampled)
