@@ -127,7 +127,7 @@ def _own_and_others(values: "pd.Series[str]", sdks: frozenset[str]) -> "tuple[pd
     """Return which SDKs are these, and which are others of their protocols."""
     own = values.isin(list(sdks))
     protocols = [sdk.partition(" ")[0] for sdk in sdks]
-    return own, values.astype("string").str.partition(" ")[0].isin(protocols) & ~own
+    return own, values.astype("string").str.split(" ", n=1).str[0].isin(protocols) & ~own
 
 
 def version(sdk: str) -> str:

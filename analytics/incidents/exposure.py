@@ -54,6 +54,10 @@ class Exposure:
 
         Yields whether they are left out: of other scopes they are not known.
         """
+        if not wide:
+            # Of the whole service.
+            yield False
+            return
         (dimension, value), *others = wide.items()
         part = {**narrow, dimension: value} if dimension == "broker" else narrow
         fits = not others and part.get("topic") and set(part) <= {"topic", dimension} and dimension in _PARTS

@@ -58,8 +58,9 @@ def scan(
                 return best_of(name, others)
 
         best = _widened(clusters[likeliest], clusters.get("topic"), limits)
-        if likeliest in CONTRASTED:
-            narrow = [each for name, each in clusters.items() if name not in {WHOLE, *CONTRASTED}]
+        if likeliest in {WHOLE, *CONTRASTED}:
+            wide = {WHOLE} if likeliest == WHOLE else {WHOLE, *CONTRASTED}
+            narrow = [each for name, each in clusters.items() if name not in wide]
             best = _part(best, narrow, again)
         kept[best.events.index] = False
         found.append(best)
@@ -69,25 +70,35 @@ def scan(
 def _is_everywhere(
     whole: Cluster, rest: pd.DataFrame, codes: Mapping[str, Array], kept: Array, exposure: Exposure
 ) -> bool:
-    """Return whether all replicas and brokers are concerned, and most values of all other dimensions."""
+    """Return whether all replicas and brokers are concerned, most tenants, and topics, networks and SDKs with most
+    requests.
+    """
     periods = rest["t"].to_numpy() - exposure.first
     during = kept & (periods >= whole.start) & (periods < whole.end)
     amount = rest["n"].to_numpy(float)
+    usual = whole.expected / max(whole.total, 1.0)
     for name in exposure.values.keys() & {*CONTRASTED, "topic"}:
         known = during & (codes[name] >= 0)
         if amount[known].sum() < _KNOWN * amount[during].sum():
             continue
         counts = exposure.counts[name]
         bad = np.bincount(codes[name][known], amount[known], len(counts))
-        levels = multiples(whole.bad / max(whole.total, 1.0), bad, counts[:, whole.start : whole.end].sum(axis=1))
-        concerned = levels[~np.isnan(levels)] > FINE
-        if concerned.size and concerned.mean() < (1.0 if name in {"replica", "broker"} else _MOST):
+        total = counts[:, whole.start : whole.end].sum(axis=1)
+        levels = multiples(whole.bad / max(whole.total, 1.0) - usual, bad - usual * total, total)
+        telling = ~np.isnan(levels)
+        alike = name in _ALIKE
+        weights = np.ones(total.size) if alike else total
+        concerned = weights[telling & (levels > (FINE if alike else _TOUCHED))].sum()
+        if concerned < (1.0 if name in {"replica", "broker"} else _MOST) * weights[telling].sum():
             return False
     return True
 
 
-# Least share of values that are concerned if all are, and of events whose value is known.
+# Least share of values, or of requests, that are concerned if all are, and of events whose value is known.
 _MOST, _KNOWN = 0.8, 0.5
+# Dimensions whose values have the same mix of operations, more or less; of others, a value that rarely uses the
+# operation that fails is concerned from this multiple on.
+_ALIKE, _TOUCHED = frozenset({"replica", "broker", "tenant"}), 0.1
 
 
 def _matches(events: pd.DataFrame, scope: Mapping[str, str]) -> Array:
@@ -104,7 +115,8 @@ def _part(wide: Cluster, narrow: Sequence[Cluster], again: Callable[[Cluster], C
     """Return the narrow cluster that is taken before a wide one, or the wide one.
 
     Several incidents of single topics at one replica are none of the replica: without the events of such a topic, the
-    replica's own are at other times. again: the wide dimension's best cluster without the events of a narrow one.
+    replica's own are at other times. So are a broker's incident and a later one of the whole service. again: the wide
+    dimension's best cluster without the events of a narrow one.
     """
     for each in sorted(narrow, key=lambda each: -each.likelihood):
         if each.likelihood < _LEAST_PART * wide.likelihood or not len(

@@ -14,14 +14,14 @@ _FIRST = 20_000 * _DAY
 _SENT = 10.0
 
 
-def _kinds(taken: Array) -> list[str]:
-    return [str(each.kind) for each in _found(taken)]
+def _kinds(taken: Array, sent: Array | float = _SENT) -> list[str]:
+    return [str(each.kind) for each in _found(taken, sent)]
 
 
-def _found(taken: Array) -> list[Finding]:
-    """Return the findings about a group. taken: messages by period, of 10 that are due."""
+def _found(taken: Array, sent: Array | float = _SENT) -> list[Finding]:
+    """Return the findings about a group. taken: messages by period, of 10 that are due, or of these."""
     periods = np.arange(taken.size) + _FIRST
-    due = pd.DataFrame({"t": periods, "op": "due", "topic": "t", "grp": None, "n": _SENT, "m": _SENT, "rows_": 10.0})
+    due = pd.DataFrame({"t": periods, "op": "due", "topic": "t", "grp": None, "n": sent, "m": sent, "rows_": sent})
     received = due.assign(op="receive", grp="g", n=taken, m=taken, rows_=taken)
     totals = pd.DataFrame({"t": periods, "dimension": "topic", "value": "t", "n": _SENT})
     empty = pd.DataFrame()
@@ -52,6 +52,24 @@ def test_a_group_that_rests_every_night_has_no_finding() -> None:
     # The backlog is taken in the morning.
     days[:, 6 * _HOUR : 12 * _HOUR] *= 2
     assert _kinds(days.ravel()) == []
+
+
+def test_a_group_with_office_hours_has_its_weekend_off() -> None:
+    """The records begin on a Friday, and half as many messages are sent at weekends."""
+    sent = _steady(6).reshape(-1, _DAY)
+    sent[:, : 7 * _HOUR] = sent[:, 17 * _HOUR :] = 0.5
+    taken = np.where(sent > 0.5, sent, 0.0)
+    sent[1:3] *= 0.5
+    taken[1:3] = 0.0
+    # The backlog is taken in the morning.
+    taken[3, 7 * _HOUR : 12 * _HOUR] *= 3.0
+    assert _kinds(taken.ravel(), sent.ravel()) == []
+
+
+def test_a_group_that_works_at_night_and_stops_for_a_weekend_is_found() -> None:
+    taken = _steady(6)
+    taken[17 * _HOUR : 3 * _DAY + 7 * _HOUR] = 0.0
+    assert _kinds(taken) == ["consumer_stopped"]
 
 
 def test_a_new_group_that_begins_with_the_oldest_message_has_no_finding() -> None:

@@ -115,3 +115,17 @@ def test_a_server_that_is_busy_more_and_more_is_a_growth(tmp_path: Path, name: s
 
     (incident,) = _incidents(tmp_path, change)
     assert (incident.kind, incident.about[name]) == ("error_growth", value)
+
+
+def test_queries_of_a_new_version_that_fail_are_found(tmp_path: Path) -> None:
+    """Only sends, receives and acknowledgements are counted by client, so that nothing is known about its others."""
+
+    def change(row: kit.Row, minute: int, number: int) -> None:
+        if number == 0 and minute >= 300:
+            row.update(version="5.1.0")
+        if number == 0 and 600 <= minute < 660:
+            row.update(code="QueryRoute", broker=None, queue=None)
+            _fail(row, ResponseCode.SYSTEM_ERROR, 50001)
+
+    (incident,) = [each for each in _incidents(tmp_path, change) if each.kind == "bad_rollout"]
+    assert incident.about["version"] == "5.1.0"

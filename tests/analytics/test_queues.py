@@ -12,12 +12,13 @@ _DAY = 86400 // (COARSE * STEP)
 _PERIODS = 4 * _DAY
 
 
-def _kinds(sent: Array, taken: Array, commits: Array | None = None) -> list[str]:
-    """Return the kinds of findings. sent, taken, commits: by queue and period."""
+def _kinds(sent: Array, taken: Array, commits: Array | None = None, weight: float = 1.0) -> list[str]:
+    """Return the kinds of findings. sent, taken, commits: by queue and period; weight: of a record."""
     parts = []
     for op, counts in (("send", sent), ("receive", taken), ("ack", commits)):
         for queue, row in enumerate(() if counts is None else counts):
-            part = pd.DataFrame({"t": np.arange(row.size), "queue": queue, "op": op, "m": row, "n": row, "rows_": row})
+            part = pd.DataFrame({"t": np.arange(row.size), "queue": queue, "op": op, "m": row, "n": row})
+            part["rows_"] = row / weight
             parts.append(part[row > 0].assign(topic="a", broker="b", grp=None if op == "send" else "g"))
     blank = pd.DataFrame({"topic": []})
     spans = pd.DataFrame({"t": np.arange(_PERIODS * COARSE)})
@@ -43,6 +44,16 @@ def test_commits_without_receives_are_compared_with_those_of_other_queues(stops:
     rates = np.full((12, _PERIODS), 5.0)
     rates[1 if stops else slice(None), 300:336] *= 0.0 if stops else 0.03
     assert _kinds(rates[:0], rates[:0], random.poisson(rates).astype(float)) == kinds
+
+
+@pytest.mark.parametrize("stops", [True, False])
+def test_a_group_that_commits_no_queue_is_found_where_each_has_few_records(stops: bool) -> None:
+    """Of the commits, one of twenty is recorded: a queue has a record in each half an hour."""
+    random = np.random.default_rng(5)
+    taken = 20.0 * random.poisson(1.0, (8, _PERIODS))
+    commits = 20.0 * random.poisson(0.5, (8, _PERIODS))
+    commits[:, 300:312] *= 0.0 if stops else 1.0
+    assert _kinds(taken[:0], taken, commits, weight=20.0) == ["commits_stopped"] * stops
 
 
 def _stopped(counts: dict[str, Array], weight: float = 1.0) -> list[str]:
@@ -80,3 +91,16 @@ def test_a_group_that_took_less_than_due_before_a_client_left_misses_nothing() -
     stays, leaves = _client(0, 200, 30.0) + _client(200, _PERIODS, 20.0), _client(0, 200, 30.0) + _client(200, 400)
     takes_over = _client(400, _PERIODS)
     assert _stopped({"a": stays + takes_over, "b": leaves}) == []
+
+
+def test_a_group_that_takes_every_message_after_a_client_left_misses_nothing() -> None:
+    """Before, it took a backlog too: a quarter more than the due messages."""
+    stays, leaves = _client(0, 400, 25.0) + _client(400, _PERIODS, 60.0), _client(0, 300) + _client(300, 400, 50.0)
+    assert _stopped({"a": stays, "b": leaves}) == []
+
+
+def test_a_client_whose_messages_others_take_has_not_stopped() -> None:
+    """The group misses a tenth of the messages, a third of the client's."""
+    stays, leaves = _client(0, 400, 42.0) + _client(400, _PERIODS, 54.0), _client(0, 400, 18.0)
+    assert _stopped({"a": stays, "b": leaves}) == []
+    assert _stopped({"a": _client(0, _PERIODS, 42.0), "b": leaves}) == ["b"]

@@ -19,14 +19,17 @@ _PERIODS = 240
 _DIMENSIONS = ("topic", "replica", "topic+broker")
 
 
-def _scan(share: Mapping[tuple[str, str], np.ndarray], requests: float = 20.0) -> list[Cluster]:
-    """Scan topics at two replicas and one broker. share: of bad requests, by topic and replica."""
+def _scan(share: Mapping[tuple[str, str], np.ndarray], requests: float = 20.0, rare: str = "") -> list[Cluster]:
+    """Scan topics at two replicas and one broker. share: of bad requests, by topic and replica; rare: topics with a
+    tenth of the requests.
+    """
     events, totals = [], []
     span = np.arange(_PERIODS)
     for (topic, replica), bad in share.items():
         names = {"topic": topic, "replica": replica, "topic+broker": topic + SEPARATOR + "b"}
-        totals += [pd.DataFrame({"t": span, "dimension": name, "value": names[name], "n": requests}) for name in names]
-        rows = pd.DataFrame({"t": span, "n": np.round(bad * requests), "topic": topic, "replica": replica})
+        count = requests / 10 if topic in rare else requests
+        totals += [pd.DataFrame({"t": span, "dimension": name, "value": names[name], "n": count}) for name in names]
+        rows = pd.DataFrame({"t": span, "n": np.round(bad * count), "topic": topic, "replica": replica})
         events.append(rows[rows["n"] > 0].assign(broker="b", client="c"))
     whole = pd.concat(events, ignore_index=True)
     sums = pd.concat(totals).groupby(["t", "dimension", "value"])["n"].sum()
@@ -66,6 +69,24 @@ def test_trouble_of_all_replicas_and_topics_is_one_of_the_whole() -> None:
     shares = {(topic, replica): _during(100, 130, 0.3) for topic in "abc" for replica in ("edge-0", "edge-1")}
     (cluster,) = _scan(shares)
     assert (dict(cluster.scope), cluster.start, cluster.end) == ({}, 100, 130)
+
+
+def test_an_operation_that_fails_everywhere_is_one_trouble_of_the_whole_although_many_topics_rarely_use_it() -> None:
+    """Another topic with many requests uses it less than the others."""
+    replicas = ("edge-0", "edge-1")
+    shares = {(topic, replica): _during(100, 130, 0.4) for topic in "abc" for replica in replicas}
+    shares |= {("d", replica): _during(100, 130, 0.1) for replica in replicas}
+    shares |= {(topic, replica): _during(0, 0, 0.0) for topic in "efghi" for replica in replicas}
+    (cluster,) = _scan(shares, rare="efghi")
+    assert (dict(cluster.scope), cluster.start, cluster.end) == ({}, 100, 130)
+
+
+def test_trouble_of_a_topic_is_no_part_of_a_later_one_of_the_whole() -> None:
+    replicas = ("edge-0", "edge-1")
+    shares = {("a", replica): _during(90, 106, 0.9) for replica in replicas}
+    shares |= {(topic, replica): _during(112, 120, 0.9) for topic in "bcdef" for replica in replicas}
+    found = {tuple(cluster.scope.items()): (cluster.start, cluster.end) for cluster in _scan(shares)}
+    assert found == {(("topic", "a"),): (90, 106), (): (112, 120)}
 
 
 def test_trouble_of_two_of_three_replicas_is_theirs() -> None:

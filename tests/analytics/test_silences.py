@@ -170,3 +170,12 @@ def test_a_silence_of_sampled_requests_counts_requests() -> None:
     # At the lowest rate that is usual.
     assert 900 < found.affected < 1920
     assert found.likelihood < 192
+
+
+@pytest.mark.parametrize("begins", [250, 400])
+def test_hosts_that_do_more_on_later_days_were_not_silent(begins: int) -> None:
+    """They send heartbeats until their work begins, on the first or second day of five."""
+    rates = {name: np.full(5 * 86400 // STEP, 8.0) for name in ("10.1.1.0/24", "10.1.2.0/24", "10.1.3.0/24")}
+    rates["10.1.2.0/24"][:begins] = 0.5
+    rates["10.1.2.0/24"][begins:] = 40.0
+    assert _of_rates("network", rates) == []

@@ -10,6 +10,7 @@ from analytics.incidents.finding import Finding
 from analytics.incidents.kinds import Kind
 from analytics.incidents.statistics import Array, Interval, dispersion, gains, intervals, likelihood, smoothed
 from analytics.incidents.tables import STEP, Tables, sampled_share
+from analytics.incidents.weekends import closed_weekend
 from analytics.transforms.operations import RECEIVE
 
 # Shares of the due messages below which a group is stopped, or (for an hour) lagging; factor of a rewinding one.
@@ -95,10 +96,11 @@ def _states(tables: Tables, group: _Group, surplus: Array, backlog: Array) -> li
     found: list[Finding] = []
     course = Course(taken, expected, STEP, _LEAST)
     stopped = _spans(expected, taken, sampled, _STOPPED, Kind.CONSUMER_STOPPED, 2)
-    stopped = [span for span in stopped if not course.rests(span.start, span.end)]
+    closed = closed_weekend(taken, tables.first, STEP)
+    stopped = [span for span in stopped if not _rests(course, span, closed)]
     found += [_finding(tables, Kind.CONSUMER_STOPPED, about, span, expected, taken, backlog) for span in stopped]
     lagging = _spans(expected, taken, sampled, _LAGGING, Kind.CONSUMER_LAGGING, _HOUR)
-    lagging = [span for span in lagging if not course.rests(span.start, span.end)]
+    lagging = [span for span in lagging if not _rests(course, span, closed)]
     for span in (_from_first_missing(span, backlog) for span in lagging):
         covered = sum(max(min(span.end, each.end) - max(span.start, each.start), 0) for each in stopped)
         if covered < 0.3 * (span.end - span.start):
@@ -113,6 +115,25 @@ def _states(tables: Tables, group: _Group, surplus: Array, backlog: Array) -> li
             kind = Kind.DUPLICATE_DELIVERIES if times else Kind.CONSUMER_REWINDING
             found.append(_finding(tables, kind, about, span, expected, taken, surplus.cumsum(), times))
     return found
+
+
+def _rests(course: Course, span: Interval, weekend: tuple[int, int] | None) -> bool:
+    """Return whether a group rests at the time of the day, or has a weekend off: the span is the weekend's, and on
+    other days too the group rests in the nights with which it begins and ends.
+    """
+    if course.rests(span.start, span.end):
+        return True
+    if weekend is None:
+        return False
+    # The weekend contains its last period with messages before and the first one after.
+    start, end = max(span.start, weekend[0] + 1), min(span.end, weekend[1] - 1)
+    night = (end - start) % _DAY
+    nights = ((start, start + night), (end - night, end))
+    return end - start >= _OFF * (span.end - span.start) and all(course.rests(*each) for each in nights)
+
+
+# Periods of a day; least part of a stop that is the weekend's.
+_DAY, _OFF = 24 * _HOUR, 0.95
 
 
 # Least surplus of a span, as a share of the due messages: of a message taken twice, a few come later.

@@ -20,8 +20,9 @@ _LESS, _SHARE, _LIKELIHOOD = 0.1, 0.2, 20.0
 _MORE, _TIMES, _MORE_LEAST, _MORE_SHARE = 3.0, 3.0, 60.0, 0.3
 # Commits and messages of a queue and period that count.
 _COMMITS = 2.0
-# A stopped client matters if its group takes less than this share of the due messages, and how sure that must be.
-_MISSING, _MISSING_LIKELIHOOD = 0.92, 2.0
+# A stopped client matters if its group takes less than this share of the due messages, and how sure that must be; least
+# messages that the group misses, as a share of the client's, if none of the others takes over.
+_MISSING, _MISSING_LIKELIHOOD, _OF_CLIENT = 0.92, 2.0, 0.5
 # Seconds before a stop from which the usual share of the due messages is known.
 _BEFORE = 6 * 3600
 # A client that takes nothing at all needs less evidence of its own, because its group's missing messages are further.
@@ -42,9 +43,10 @@ def queues(tables: Tables) -> list[Finding]:
         sends = None if topic in scheduled else sent.get(str(topic))
         found += _stops(tables, Kind.QUEUE_STOPPED, about, received, "queue", sends)
         found += _stops(tables, Kind.COMMITS_STOPPED, about, acked, "queue", received if len(received) else None)
+        found += _uncommitted(tables, about, acked, received)
     for topic, part in sent.items():
         found += _skews(tables, {"topic": topic}, part)
-    return [_split(each) for each in found]
+    return [_split(each) if "queue" in each.about else each for each in found]
 
 
 def clients(tables: Tables) -> list[Finding]:
@@ -68,7 +70,9 @@ def _is_plain(stop: Finding, missing: float) -> bool:
 
 
 def _missing(tables: Tables, stop: Finding) -> float:
-    """Return how sure it is that the group took fewer than the due messages meanwhile; 0 if it did not."""
+    """Return how sure it is that the group took fewer than the due messages meanwhile, as without its client; 0 if it
+    did not.
+    """
     flows = tables.flows[tables.flows["topic"] == stop.about["topic"]]
     during = (flows["t"] >= stop.start / STEP) & (flows["t"] < stop.end / STEP)
     # Just before: other days have other members, and other rates.
@@ -80,8 +84,10 @@ def _missing(tables: Tables, stop: Finding) -> float:
     inside, outside = (
         (float(flows[own & when]["m"].sum()), float(flows[due & when]["m"].sum())) for when in (during, before)
     )
-    usual = outside[0] / max(outside[1], 1e-9)
-    if inside[0] >= _MISSING * usual * inside[1]:
+    # A group takes each message once; before, it may have taken a backlog, or messages that were sent earlier.
+    usual = min(outside[0] / max(outside[1], 1e-9), 1.0)
+    lacking = usual * inside[1] - inside[0]
+    if inside[0] >= _MISSING * usual * inside[1] or lacking < _OF_CLIENT * (stop.expected - stop.observed):
         return 0.0
     sampled = sampled_share(flows[own])
     return likelihood(inside[0] * sampled, usual * inside[1] * sampled)
@@ -94,8 +100,7 @@ def _split(finding: Finding) -> Finding:
 
 
 def _matrix(tables: Tables, part: pd.DataFrame, column: str) -> tuple[list[str], Array, int]:
-    first = tables.first // COARSE
-    periods = tables.last // COARSE - first + 1
+    first, periods = tables.first // COARSE, _periods(tables)
     codes, names = pd.factorize(part[column])
     flat = codes * periods + (part["t"].to_numpy() - first)
     # Polls without messages go on at a queue that stands still; commits have no messages.
@@ -116,7 +121,7 @@ def _stops(
     """Return the subjects of a column that stopped. source: requests that their own follow; None: the siblings'. least:
     likelihood, and missing messages.
     """
-    names, counts, first = _matrix(tables, part, column)
+    names, counts, _ = _matrix(tables, part, column)
     if len(names) < 2:
         return []
     sampled = min(float(part["rows_"].sum() / part["n"].sum()), 1.0)
@@ -131,31 +136,68 @@ def _stops(
         if kind == Kind.COMMITS_STOPPED and name in given:
             # One commit covers all messages of some seconds: more messages are not more commits.
             series, others = np.minimum(series, _COMMITS / sampled), np.minimum(others, _COMMITS / sampled)
-        # Ratio in blocks of several hours: blocks of trouble are few.
-        ratio = _usual_ratio(series, others)
-        if kind == Kind.QUEUE_STOPPED and name in given:
-            # A group that takes a day's messages in an hour takes each of them once.
-            ratio = min(ratio, 1.0)
-        expected = ratio * others
-        # Where receives do not follow sends closely, only larger deviations count.
-        blocks = (_HOUR, max(min(6 * _HOUR, series.size // _FEW), _HOUR))
-        certain = sampled / max(dispersion(series * sampled, expected * sampled, block) for block in blocks)
-        for span in intervals(gains(series * certain, expected * certain, _LESS), min(least, _SURE) * 0.7):
-            seen, usual = (float(each[span.start : span.end].sum()) for each in (series, expected))
-            score = likelihood(seen * certain, usual * certain)
-            still = begins + span.end >= counts.shape[1] - 1
-            # Only one span of each subject lasts to the end, so that fewer of these are due to chance.
-            enough = min(least, _SURE) if still and not seen else least
-            if seen > _SHARE * usual or (usual - seen) * certain < enough or score < enough:
-                continue
-            if Course(series, expected, COARSE * STEP, _TELLING).rests(span.start, span.end):
-                continue
-            # The subject stopped between its last event and the first missing one.
-            last = int(np.flatnonzero(series[: span.start]).max(initial=-1)) + 1
-            edges = ((last + span.start) // 2, span.end)
-            start, end = ((first + begins + edge) * COARSE * STEP for edge in edges)
-            found.append(Finding(kind, start, end, {**about, column: name}, seen, usual, score, usual - seen, 1, still))
+        # A group that takes a day's messages in an hour takes each of them once.
+        most = 1.0 if kind == Kind.QUEUE_STOPPED and name in given else np.inf
+        subject = {**about, column: name}
+        found += _spans(tables, kind, subject, series, others, begins, sampled, least, most)
     return found
+
+
+def _uncommitted(
+    tables: Tables, about: Mapping[str, str], acked: pd.DataFrame, received: pd.DataFrame
+) -> list[Finding]:
+    """Return the times in which a group takes messages and commits no queue; each alone may have few commits."""
+    if acked.empty or received.empty:
+        return []
+    sampled = sampled_share(acked)
+    commits, taken = (
+        np.minimum(_matrix(tables, part, "queue")[1], _COMMITS / sampled).sum(axis=0) for part in (acked, received)
+    )
+    begins = int(np.argmax(commits > 0))
+    rest = (commits[begins:], taken[begins:], begins, sampled, _LIKELIHOOD, np.inf)
+    return _spans(tables, Kind.COMMITS_STOPPED, about, *rest)
+
+
+def _spans(
+    tables: Tables,
+    kind: Kind,
+    about: Mapping[str, str],
+    series: Array,
+    others: Array,
+    begins: int,
+    sampled: float,
+    least: float,
+    most: float,
+) -> list[Finding]:
+    """Return the spans in which a series stands still while others go on. begins: its first period in the records;
+    sampled: records that stand for one; least: as for `_stops`; most: highest ratio to the others.
+    """
+    # Ratio in blocks of several hours: blocks of trouble are few.
+    expected = min(_usual_ratio(series, others), most) * others
+    # Where receives do not follow sends closely, only larger deviations count.
+    blocks = (_HOUR, max(min(6 * _HOUR, series.size // _FEW), _HOUR))
+    certain = sampled / max(dispersion(series * sampled, expected * sampled, block) for block in blocks)
+    found = []
+    for span in intervals(gains(series * certain, expected * certain, _LESS), min(least, _SURE) * 0.7):
+        seen, usual = (float(each[span.start : span.end].sum()) for each in (series, expected))
+        score = likelihood(seen * certain, usual * certain)
+        still = begins + span.end >= _periods(tables) - 1
+        # Only one span of each subject lasts to the end, so that fewer of these are due to chance.
+        enough = min(least, _SURE) if still and not seen else least
+        if seen > _SHARE * usual or (usual - seen) * certain < enough or score < enough:
+            continue
+        if Course(series, expected, COARSE * STEP, _TELLING).rests(span.start, span.end):
+            continue
+        # The subject stopped between its last event and the first missing one.
+        last = int(np.flatnonzero(series[: span.start]).max(initial=-1)) + 1
+        first = tables.first // COARSE + begins
+        start, end = ((first + edge) * COARSE * STEP for edge in ((last + span.start) // 2, span.end))
+        found.append(Finding(kind, start, end, about, seen, usual, score, usual - seen, 1, still))
+    return found
+
+
+def _periods(tables: Tables) -> int:
+    return tables.last // COARSE - tables.first // COARSE + 1
 
 
 # Periods of an hour; the least number of longer blocks from which the dispersion is estimated, so that a stop is in

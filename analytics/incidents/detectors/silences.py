@@ -78,6 +78,8 @@ def _silent(tables: Tables, name: str, names: list[str], counts: Array, weights:
             seen, usual = (float(each[start:end].sum()) for each in (series, low))
             while start > 0 and series[start - 1] == 0:
                 start -= 1
+            if _is_usual(series, start, end):
+                continue
             others = np.delete(counts, place, axis=0)[:, start:end].sum()
             usual_others = np.delete(lows, place, axis=0)[:, start:end].sum()
             begin = (tables.first + start) * STEP
@@ -93,6 +95,19 @@ def _silent(tables: Tables, name: str, names: list[str], counts: Array, weights:
             seen, usual = seen * weights[place], usual * weights[place]
             found.append(Finding(_KINDS[name], begin, until, about, seen, usual, score, usual - seen, addresses, still))
     return found
+
+
+def _is_usual(series: Array, start: int, end: int) -> bool:
+    """Return whether a subject sends as much as in the hours before, or sends at the beginning of the records: a host
+    may have more to do on later days.
+    """
+    before = series[max(start - _BEFORE, 0) : start]
+    seen = float(series[start:end].sum())
+    return bool(seen) and (not start or seen / (end - start) >= _STEADY * float(before.mean()))
+
+
+# Periods before a silence, and the least share of their requests that goes on in what is none.
+_BEFORE, _STEADY = 3 * _HOUR, 0.5
 
 
 def _runs(series: Array, low: Array, span: Interval) -> list[tuple[int, int]]:
