@@ -10,8 +10,9 @@ that names such a topic or queue permits it.
 
 from dataclasses import dataclass
 
+from protocol_negotiation.networks import IpAddress
 from proxy.auth.policy import Grants, Policy, Role, parse_address
-from remoting.names import LMQ_PREFIX, RETRY_PREFIX, is_internal, parent_topic
+from remoting.names import LMQ_PREFIX, OLD_POP_SEPARATOR, POP_SEPARATOR, RETRY_PREFIX, is_internal, parent_topic
 from remoting.permissions import Action, Permission, ResourceKind
 
 _READING = frozenset({Action.GET, Action.LIST})
@@ -34,23 +35,53 @@ def decide(grants: Grants, permission: Permission, host: str, sync_topics: froze
     """
     if grants.role is Role.SUPER:
         return _SUPER
-    kind, name, actions = effective(permission)
-    address = parse_address(host)
-    applicable = [policy for policy in grants.policies if policy.applies(kind, name, actions, address)]
-    internal = kind is ResourceKind.TOPIC and (
-        # Of unknown topics, unless it has a parent topic.
-        name in sync_topics or is_internal(name) or name.startswith(LMQ_PREFIX)
-    )
-    if internal:
-        applicable = [policy for policy in applicable if not (policy.allow and policy.pattern.prefixed)]
+    address, decision = parse_address(host), _NO_RULE
+    for part in effective(permission):
+        kind, name, actions = part
+        applicable = [policy for policy in grants.policies if policy.applies(kind, name, actions, address)]
+        internal = kind is ResourceKind.TOPIC and (
+            # Of unknown topics, unless it has a parent topic.
+            name in sync_topics or is_internal(name) or name.startswith(LMQ_PREFIX)
+        )
+        if internal:
+            applicable = [policy for policy in applicable if not (policy.allow and policy.pattern.prefixed)]
+        elif kind is not permission.kind:
+            applicable += _denying_owner(grants, part, address)
+        decision = _most_specific(applicable) or _without_rule(grants, actions, internal)
+        if not decision.allowed:
+            break
+    return decision
+
+
+def _without_rule(grants: Grants, actions: tuple[Action, ...], internal: bool) -> Decision:
+    if grants.role is Role.OPERATOR and not _READING.isdisjoint(actions):
+        return _OPERATOR
+    return _NOT_NAMED if internal else _NO_RULE
+
+
+def _most_specific(applicable: list[Policy]) -> Decision | None:
+    """Return the decision of the rules that apply; None without any."""
     for fallback in (False, True):
         candidates = [policy for policy in applicable if policy.fallback is fallback]
         if candidates:
             policy = min(candidates, key=lambda policy: (*policy.pattern.generality, policy.allow))
             return Decision(policy.allow, f"{policy} ({policy.origin})", policy)
-    if grants.role is Role.OPERATOR and not _READING.isdisjoint(actions):
-        return _OPERATOR
-    return _NOT_NAMED if internal else _NO_RULE
+    return None
+
+
+def _denying_owner(grants: Grants, retries: Permission, address: IpAddress | None) -> list[Policy]:
+    """Return the rules that deny a group whose pop retry topic a retry topic may be: `g` of `%RETRY%g_topic`.
+
+    retries: the permission on the group `g_topic`. Rules with a prefix need no look: those for `g` are for it, too.
+    """
+    return [
+        policy
+        for policy in grants.policies
+        if not policy.allow
+        and not policy.pattern.prefixed
+        and retries.name.startswith(policy.pattern.name + OLD_POP_SEPARATOR)
+        and policy.applies(ResourceKind.GROUP, policy.pattern.name, retries.actions, address)
+    ]
 
 
 _SUPER = Decision(True, "the role super has every permission")
@@ -59,22 +90,28 @@ _NO_RULE = Decision(False, "no rule applies")
 _NOT_NAMED = Decision(False, "no rule names this internal topic, and prefixes and default permissions do not cover it")
 
 
-def effective(permission: Permission) -> Permission:
-    """Return the permission to decide about: a retry topic is a matter of its group, a lite topic of its parent topic.
+def effective(permission: Permission) -> tuple[Permission, ...]:
+    """Return the permissions to decide about: a retry topic is a matter of its group, a lite topic of its parent topic.
 
     Its consumers may read it, and publish to it as in the official proxy: those of old clients send messages back
-    themselves. Creating, changing or deleting it needs that action on the group.
+    themselves. Creating, changing or deleting it needs that action on the group. The retry topic of a group that pops
+    a topic, with its name as brokers write it since 5.2 (`enableRetryTopicV2`), needs the topic as well.
     """
     kind, name, actions = permission
     if kind is not ResourceKind.TOPIC:
-        return permission
+        return (permission,)
     if name.startswith(LMQ_PREFIX):
         parent = parent_topic(name)
         if parent is None:
-            return permission
+            return (permission,)
         permission, name = Permission(kind, parent, actions), parent
     if not name.startswith(RETRY_PREFIX):
-        return permission
+        return (permission,)
     others = tuple(action for action in actions if action not in (Action.PUB, Action.SUB))
-    group = name.removeprefix(RETRY_PREFIX)
-    return Permission(ResourceKind.GROUP, group, others if _CHANGES.issuperset(actions) else (Action.SUB, *others))
+    group, separator, topic = name.removeprefix(RETRY_PREFIX).partition(POP_SEPARATOR)
+    owner = Permission(ResourceKind.GROUP, group, others if _CHANGES.issuperset(actions) else (Action.SUB, *others))
+    if not separator:
+        return (owner,)
+    if topic.startswith(RETRY_PREFIX):
+        kind, topic = ResourceKind.GROUP, topic.removeprefix(RETRY_PREFIX)
+    return (owner, Permission(kind, topic, (Action.SUB,)))

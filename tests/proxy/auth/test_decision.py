@@ -131,6 +131,40 @@ def test_a_retry_topic_is_a_matter_of_its_group() -> None:
     assert not allowed([policy("Topic:*", "All")], Permission(TOPIC, "%RETRY%billing", (Action.SUB,)))
 
 
+def test_a_retry_topic_that_may_belong_to_a_denied_group_needs_a_rule_that_names_its_own() -> None:
+    denied = policy("Group:team-secret", "All", allow=False)
+    for action in (Action.PUB, Action.SUB):
+        permission = Permission(TOPIC, "%RETRY%team-secret_orders", (action,))
+        for resource in ("Group:team-*", "Group:*", "*"):
+            assert allowed([policy(resource, "All")], permission)
+            assert not allowed([policy(resource, "All"), denied], permission)
+            assert allowed([policy(resource, "All"), denied], Permission(TOPIC, "%RETRY%team-secrets_a", (action,)))
+        assert allowed([policy("Group:team-secret_orders", "Sub"), denied], permission)
+    assert not allowed([policy("*", "All"), denied], Permission(TOPIC, "%RETRY%team-secret", (Action.SUB,)))
+    # The group itself is another one.
+    assert allowed([policy("Group:team-*", "All"), denied], Permission(GROUP, "team-secret_orders", (Action.SUB,)))
+
+
+@pytest.mark.parametrize("action", [Action.PUB, Action.SUB])
+@pytest.mark.parametrize(
+    ("name", "resources", "expected"),
+    [
+        ("%RETRY%g+t", ["Group:g"], False),
+        ("%RETRY%g+t", ["Topic:t"], False),
+        ("%RETRY%g+t", ["Group:g", "Topic:t"], True),
+        ("%RETRY%g+t", ["Group:g+*", "Topic:t"], False),
+        ("%RETRY%g+%RETRY%h", ["Group:g", "Topic:*"], False),
+        ("%RETRY%g+%RETRY%h", ["Group:g", "Group:h"], True),
+        ("%RETRY%g+rmq_sys_x", ["Group:g", "Topic:*"], False),
+        ("%RETRY%g+%LMQ%$a$b", ["Group:g", "Topic:*"], False),
+    ],
+)
+def test_a_pop_retry_topic_with_a_separator_of_its_own_needs_group_and_topic(
+    name: str, resources: list[str], expected: bool, action: Action
+) -> None:
+    assert allowed([policy(resource, "All") for resource in resources], Permission(TOPIC, name, (action,))) is expected
+
+
 @pytest.mark.parametrize("action", [Action.CREATE, Action.UPDATE, Action.DELETE])
 def test_consumers_do_not_change_or_delete_their_retry_topic(action: Action) -> None:
     change = Permission(TOPIC, "%RETRY%billing", (action,))
