@@ -48,7 +48,7 @@ class CountingSslObject(ssl.SSLObject):
         It returns the data of one record at most, but the ssl module first allocates `len` bytes, which uvloop makes
         256 KiB: much for a small record.
         """
-        result = super().read(min(len, _MAX_DATA)) if buffer is None else super().read(len, buffer)
+        result: Any = super().read(min(len, _MAX_DATA)) if buffer is None else super().read(len, buffer)
         size = result if isinstance(result, int) else result.__len__()
         self.used += size + self.overhead
         self.reads += 1

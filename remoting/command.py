@@ -380,8 +380,11 @@ def _drop_unreadable(header: dict[str, Any]) -> None:
     for key, value in list(header.items()):
         if key == "extFields":
             continue
-        if type(value) is not _TYPES.get(key) or (key == "version" and not _MIN_INT <= value <= _MAX_INT):
+        if type(value) is not _TYPES.get(key):
             del header[key]
+    version = header.get("version")
+    if version is not None and not _MIN_INT <= version <= _MAX_INT:
+        del header["version"]
 
 
 def _answerable_error(message: str, opaque: int, flag: int) -> HeaderError:

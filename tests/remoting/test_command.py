@@ -339,7 +339,7 @@ def test_names_of_ext_fields_that_java_interprets_are_refused(name: str, flag: i
 
 
 def test_ext_fields_of_a_response_are_strings() -> None:
-    fields = {"a": 1, "b": True, "c": None, "d": {"e": []}}
+    fields: dict[str, Any] = {"a": 1, "b": True, "c": None, "d": {"e": []}}
     assert decode_json({**REQUEST, "flag": RESPONSE_FLAG, "extFields": fields}).fields == {
         "a": "1",
         "b": "true",
