@@ -15,8 +15,8 @@ _MAX_DATA: Final = 2**14
 _MAX_RECORD: Final = 5 + 2**14 + 256
 # Received bytes without data at which a connection is closed: as KeyUpdates they take the time of a few handshakes.
 _MAX_WITHOUT_DATA: Final = _MAX_RECORD + 8 * 1024
-# Bytes without data that a second makes good, and bytes of data and without that a byte of data does: keys are renewed,
-# and some records have padding.
+# Bytes without data that each second allows, and received bytes that each byte of data allows: keys are renewed, and
+# some records have padding.
 _RENEWED_PER_SECOND: Final = 1024
 _CREDIT: Final = 1 + 1 / 8
 # Bytes passed on at once while they are data: each step has its costs.
