@@ -1,7 +1,7 @@
 """The remoting command: one request or response with a decoded header and a raw body.
 
 The header is the dict of its JSON form. Its ext fields (with signatures, tracing, newer fields) are forwarded
-unchanged; unknown keys of a request's header beside them are dropped, and so are values that Java cannot decode:
+unchanged; unknown keys of the header beside them are dropped, and so are values that Java cannot decode:
 brokers would close a connection that others use.
 """
 
@@ -297,7 +297,7 @@ def decode(frame: Frame) -> RemotingCommand:
         raise HeaderError("the header's flag is not a 32-bit number")
     if flag == 0:
         header["flag"] = 0
-    if type(code) is not int:
+    if type(code) is not int or not _MIN_INT <= code <= _MAX_INT:
         raise _answerable_error("the header has no valid code", opaque, flag)
     request = not flag & RESPONSE_FLAG
     version = header.get("version")
@@ -307,7 +307,7 @@ def decode(frame: Frame) -> RemotingCommand:
         or type(header.get("language")) is not str
         or type(header.get("remark", "")) is not str
         or type(header.get("serializeTypeCurrentRPC", "")) is not str
-        or (request and not _KEYS.issuperset(header))
+        or not _KEYS.issuperset(header)
     ):
         _drop_unreadable(header)
     found = header.get("extFields")

@@ -26,6 +26,14 @@ class DecompressionTurns:
             return
         turn: asyncio.Future[None] = self._loop.create_future()
         self._waiting.append(turn)
+        await self._wait(turn)
+        while self._used >= _ITERATION_BYTES:
+            # A step that was admitted before it has used the bytes of this iteration.
+            turn = self._loop.create_future()
+            self._waiting.appendleft(turn)
+            await self._wait(turn)
+
+    async def _wait(self, turn: asyncio.Future[None]) -> None:
         try:
             await turn
         except asyncio.CancelledError:

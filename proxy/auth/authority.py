@@ -36,7 +36,7 @@ _MAX_PRINCIPALS = 10_000
 _MAX_DECISIONS = 100_000
 _ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
 # Requests that need Update although they change nothing, because their responses have secrets.
-_SECRET_READS = frozenset({RequestCode.AUTH_GET_USER, RequestCode.AUTH_LIST_USER})
+_SECRET_READS = frozenset({RequestCode.AUTH_GET_USER, RequestCode.AUTH_LIST_USER, RequestCode.GET_BROKER_CONFIG})
 _ACL_CHANGES = frozenset({RequestCode.AUTH_CREATE_ACL, RequestCode.AUTH_UPDATE_ACL})
 _CHANGES = frozenset({Action.CREATE, Action.UPDATE, Action.DELETE})
 _UNAUTHENTICATED = "authentication failed: this listener needs valid credentials"

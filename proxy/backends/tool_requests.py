@@ -22,6 +22,7 @@ from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.denial import is_denial
+from remoting.errors import RemotingError
 from remoting.fastjson import load_object, load_request
 from remoting.requests import Action, RequestSpec
 from remoting.signature import without_signature
@@ -89,10 +90,20 @@ async def _query(core: Messaging, context: Context) -> RemotingCommand:
 
 
 async def _find(core: Messaging, context: Context) -> RemotingCommand:
-    """Return the reply of the first broker that knows the answer, else that of the last one. Raises RemotingError."""
-    replies = await every_broker.ask_each(core, context, await _brokers(core, context))
+    """Return the reply of the first broker that knows the answer, else that of the last one.
+
+    Raises RemotingError if a broker does not reply and no other knows the answer.
+    """
+    found = await every_broker.results(core, context, await _brokers(core, context))
+    replies = [reply for reply in found if isinstance(reply, RemotingCommand)]
     knows = _HAS_ANSWER[context.code]
-    return next((reply for reply in replies if is_denial(reply) or knows(reply)), replies[-1])
+    for reply in replies:
+        if is_denial(reply) or knows(reply):
+            return reply
+    for failure in found:
+        if isinstance(failure, RemotingError):
+            raise failure
+    return replies[-1]
 
 
 async def _unite(core: Messaging, context: Context) -> RemotingCommand:

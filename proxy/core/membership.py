@@ -91,6 +91,8 @@ async def heartbeat(core: Messaging, context: Context) -> RemotingCommand:
         raise
     except Overloaded:
         await leave(core, channel, beat.groups - present)
+        # It stays in its former groups, with their changed subscriptions.
+        core.changed([change for change in changes if change.group in present.consumers])
         raise
     core.changed(changes)
     return commands.success()

@@ -314,6 +314,8 @@ def test_invalid_versions_and_languages_can_be_encoded_in_binary(change: dict[st
         ("language", None),
         ("remark", ["r"]),
         ("serializeTypeCurrentRPC", 7),
+        ("@type", "java.lang.Object"),
+        ("$ref", "$"),
     ],
 )
 def test_header_values_that_java_cannot_decode_are_dropped(key: str, value: object, flag: int) -> None:
@@ -324,10 +326,12 @@ def test_header_values_that_java_cannot_decode_are_dropped(key: str, value: obje
     }
 
 
-@pytest.mark.parametrize("flag", [2**31, -(2**31) - 1, 2**40 + 1])
-def test_a_flag_beyond_32_bits_is_an_error(flag: int) -> None:
-    with pytest.raises(HeaderError, match="flag"):
-        decode_json({**REQUEST, "flag": flag})
+@pytest.mark.parametrize("value", [2**31, -(2**31) - 1, 2**40 + 1])
+@pytest.mark.parametrize("flag", [0, RESPONSE_FLAG])
+@pytest.mark.parametrize("key", ["flag", "code"])
+def test_a_number_beyond_32_bits_is_an_error(key: str, value: int, flag: int) -> None:
+    with pytest.raises(HeaderError, match=key):
+        decode_json({**REQUEST, "flag": flag, key: value})
 
 
 @pytest.mark.parametrize("name", ["$ref", "@type"])

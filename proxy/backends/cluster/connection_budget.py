@@ -41,13 +41,20 @@ class ConnectionBudget:
             self._counts[source] = share + len(added)
             self._count += len(added)
 
-    def release(self, number: int) -> None:
-        """Count the connections of this number as closed."""
-        for source in self._sources.pop(number, {}).values():
-            self._count -= 1
-            self._counts[source] -= 1
-            if not self._counts[source]:
-                del self._counts[source]
+    def release(self, number: int, addresses: Iterable[str]) -> None:
+        """Count the connections of this number to brokers' addresses as closed."""
+        sources = self._sources.get(number, {})
+        for address in addresses:
+            if address in sources:
+                self._release(sources.pop(address))
+        if not sources:
+            self._sources.pop(number, None)
+
+    def _release(self, source: _Source) -> None:
+        self._count -= 1
+        self._counts[source] -= 1
+        if not self._counts[source]:
+            del self._counts[source]
 
     def __len__(self) -> int:
         return self._count

@@ -252,9 +252,15 @@ class Membership:
             self._close(connection)
 
     def _close(self, connection: MembershipConnection) -> None:
-        self._budget.release(connection.number)
-        for server in self._servers.pop(connection.number, {}).values():
-            server.close()
+        for address in list(self._servers.get(connection.number, ())):
+            self._close_at(connection, address)
+
+    def _close_at(self, connection: MembershipConnection, address: str) -> None:
+        servers = self._servers[connection.number]
+        servers.pop(address).close()
+        self._budget.release(connection.number, (address,))
+        if not servers:
+            del self._servers[connection.number]
 
     def _server(
         self, broker: str, address: str, connection: MembershipConnection, channel: Channel
@@ -288,6 +294,10 @@ class Membership:
                 await asyncio.sleep(_RETRY_DELAY)
                 if not connection.slots_by_channel or await self._register_members(broker, connection, address):
                     return
+            server = self._servers.get(connection.number, {}).get(address)
+            if server is not None and server.connection is None:
+                # The broker may have moved to another address. At this one, a heartbeat opens a connection again.
+                self._close_at(connection, address)
         finally:
             self._retrying.discard((address, connection.number))
 

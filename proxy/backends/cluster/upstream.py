@@ -8,6 +8,7 @@ from typing import Final
 from proxy.backends.cluster.server_turns import ServerTurns
 from remoting.close_cause import CloseCause
 from remoting.connection import Handler, RemotingConnection
+from remoting.errors import RemotingError
 from remoting.flow_control import Limits
 from remoting.frame import Frame
 from remoting.timeout_wheel import TimeoutWheel
@@ -73,10 +74,17 @@ class Upstream(RemotingConnection):
             self._server_turns.add(self)
 
     def connection_lost(self, error: Exception | None) -> None:
-        # A server that ends has answered what it has sent.
+        self._end_backlog()
+        super().connection_lost(error)
+
+    def _protocol_error(self, error: RemotingError, data: bytes) -> None:
+        self._end_backlog()
+        super()._protocol_error(error, data)
+
+    def _end_backlog(self) -> None:
+        """Handle the frames that came before the end: a server has answered what it has sent."""
         while self._backlog and self.cause is None and not self.closed:
             self._receive(self._backlog.popleft())
-        super().connection_lost(error)
 
     def on_unknown_answer(self) -> None:
         known = self.answers - self.unknown_answers

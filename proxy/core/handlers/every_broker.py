@@ -41,27 +41,38 @@ async def ask_all(core: Messaging, context: Context, names: Sequence[str]) -> Se
     Raises ServiceUnavailable, which names the broker, if one does not reply. Brokers that could be changed stay
     changed: a repeated request changes the others.
     """
-    replies = await ask_each(core, context, names)
+    replies = await results(core, context, names)
+    successes: list[RemotingCommand] = []
     for broker, reply in zip(names, replies, strict=True):
+        if isinstance(reply, RemotingError):
+            raise ServiceUnavailable(f"{broker}: {reply}")
         if reply.code != ResponseCode.SUCCESS:
             if len(names) > 1:
                 reply.header["remark"] = f"{broker}: {reply.remark}"
             return (reply,)
-    return replies
+        successes.append(reply)
+    return successes
 
 
 async def ask_each(core: Messaging, context: Context, names: Sequence[str]) -> Sequence[RemotingCommand]:
     """Return the replies of all brokers, refusals too. Raises ServiceUnavailable, which names a broker without one."""
-    context.broker = names[0]
-    replies = await asyncio.gather(*(_send(core, context, broker) for broker in names), return_exceptions=True)
     answers: list[RemotingCommand] = []
-    for broker, reply in zip(names, replies, strict=True):
+    for broker, reply in zip(names, await results(core, context, names), strict=True):
         if isinstance(reply, RemotingError):
             raise ServiceUnavailable(f"{broker}: {reply}")
-        if isinstance(reply, BaseException):
-            raise reply
         answers.append(reply)
     return answers
+
+
+async def results(core: Messaging, context: Context, names: Sequence[str]) -> Sequence[RemotingCommand | RemotingError]:
+    """Return the reply of each broker, or the error of one that does not reply."""
+    context.broker = names[0]
+    found: list[RemotingCommand | RemotingError] = []
+    for reply in await asyncio.gather(*(_send(core, context, broker) for broker in names), return_exceptions=True):
+        if isinstance(reply, BaseException) and not isinstance(reply, RemotingError):
+            raise reply
+        found.append(reply)
+    return found
 
 
 def _send(core: Messaging, context: Context, broker: str) -> "asyncio.Future[RemotingCommand]":

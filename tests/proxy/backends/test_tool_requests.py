@@ -130,6 +130,26 @@ async def test_groups_of_a_topic_and_topics_of_a_group_are_those_of_all_brokers(
     assert len(backend.sent) == 3
 
 
+async def test_the_broker_that_knows_a_subscription_answers_while_another_is_away() -> None:
+    known = commands.success(body=orjson.dumps({"subscriptionData": {"topic": "orders"}}))
+    unknown = commands.success(body=b"{}")
+    answers = {"broker-a": ServiceUnavailable("away"), "broker-b": unknown, "broker-c": known}
+    on, _ = _tools(lambda broker, _: answers[broker])
+    request = commands.request(_T.QUERY_SUBSCRIPTION_BY_CONSUMER, {"group": "g"})
+    assert (await on.ask(request)).body == known.body
+    answers["broker-c"] = unknown
+    with pytest.raises(ServiceUnavailable, match="away"):
+        await on.ask(request)
+
+
+async def test_a_refusal_of_a_change_comes_before_the_absence_of_a_later_broker() -> None:
+    refusal = commands.response(ResponseCode.INVALID_PARAMETER, remark="no")
+    answers = {"broker-a": refusal, "broker-b": ServiceUnavailable("away"), "broker-c": commands.success()}
+    on, _ = _tools(lambda broker, _: answers[broker])
+    reply = await on.ask(commands.request(_T.CLEAN_UNUSED_TOPIC))
+    assert (reply.code, reply.remark) == (ResponseCode.INVALID_PARAMETER, "broker-a: no")
+
+
 async def test_progress_in_time_is_that_of_the_queues_of_all_brokers() -> None:
     on, _ = _tools(_lists("consumeTimeSpanSet", a=[{"delayTime": 1}], c=[{"delayTime": 2}]))
     fields = {"topic": "orders", "group": "g"}

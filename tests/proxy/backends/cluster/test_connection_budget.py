@@ -25,11 +25,11 @@ def test_one_address_has_half_of_the_connections() -> None:
     budget.reserve(2, ["a:1"], SOCKET)
     with pytest.raises(Overloaded, match=r"memberships: 4 in all"):
         budget.reserve(3, ["a:1"], THIRD)
-    budget.release(0)
+    budget.release(0, ["a:1", "b:1", "c:1"])
     with pytest.raises(Overloaded, match=r"memberships: 2 in all"):
         budget.reserve(3, ["a:1", "b:1", "c:1"], SOCKET)
     budget.reserve(3, ["a:1", "b:1"], FIRST)
-    budget.release(9)
+    budget.release(9, ["a:1"])
     assert (len(budget), budget.refused) == (4, 3)
 
 

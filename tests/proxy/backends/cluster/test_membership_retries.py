@@ -5,6 +5,7 @@ import pytest
 from proxy.backends.cluster import membership
 from tests.proxy.backends.cluster.membership_bench import Bench, beat, client
 from tests.proxy.fakes import settle
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -70,6 +71,26 @@ async def test_number_of_retries_is_limited(bench: Bench, monkeypatch: pytest.Mo
     bench.servers[0].lose()
     await settle()
     assert bench.servers[0].received == ["+c1"] * 4
+
+
+@pytest.mark.usefixtures("at_once")
+async def test_an_address_that_a_broker_has_left_counts_no_longer(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(membership, "_MAX_RETRIES", 3)
+    c1 = client("c1")
+    await bench.join(c1, "g", at=("broker-b",))
+    for number in range(2, 6):
+        (former,) = bench.open
+        bench.brokers["broker-b"] = [f"b:{number}"]
+        bench.down = {former.address}
+        former.lose()
+        bench.membership.register_at_new_addresses("broker-b", [f"b:{number}"])
+        await until(lambda: former.closed)
+        assert [server.address for server in bench.open] == [f"b:{number}"]
+        assert len(bench.budget) == 1
+    await bench.leave(c1, "g")
+    assert (len(bench.budget), bench.open) == (0, [])
 
 
 @pytest.mark.usefixtures("at_once")

@@ -133,6 +133,20 @@ async def test_responses_before_the_end_of_a_connection_are_used(turns: ServerTu
     assert len(turns) == 0
 
 
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize("waiting", [0, MANY // 2], ids=["at once", "behind frames that wait"])
+async def test_responses_before_an_invalid_frame_are_used(turns: ServerTurns, waiting: int) -> None:
+    link = Link(turns)
+    futures = link.ask(MANY + 1)
+    link.receive(range(waiting))
+    responses = b"".join(peer_response(opaque).encode() for opaque in range(waiting, MANY))
+    link.connection.data_received(responses + b"\xff" * 64)
+    await _until_handled(link)
+    link.connection.connection_lost(None)
+    assert [future.exception() is None for future in futures] == [True] * MANY + [False]
+    assert link.connection.cause is CloseCause.PROTOCOL
+
+
 async def test_responses_to_no_request_are_counted_and_close_the_connection(turns: ServerTurns) -> None:
     link, counts = Link(turns), UpstreamCounts()
     counts.opened(link.connection)
