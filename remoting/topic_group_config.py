@@ -86,6 +86,24 @@ def copied_topic(name: str, stored: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
+def changed_topic(
+    name: str, stored: Mapping[str, Any], kind: str | None, queues: int | None, permission: int | None
+) -> dict[str, str]:
+    """Return the ext fields of UPDATE_AND_CREATE_TOPIC that change a stored TopicConfig. None leaves a value.
+
+    Of the attributes, brokers expect the changed ones.
+    """
+    readable, writable = (queues or int(stored[key]) for key in ("readQueueNums", "writeQueueNums"))
+    present = (stored.get("attributes") or {}).get(MESSAGE_TYPE_ATTRIBUTE) or MessageType.NORMAL
+    return {
+        **copied_topic(name, stored),
+        "readQueueNums": str(readable),
+        "writeQueueNums": str(writable),
+        "perm": str(stored["perm"] if permission is None else permission),
+        "attributes": f"+{MESSAGE_TYPE_ATTRIBUTE}={kind or present}",
+    }
+
+
 def copied_group(stored: Mapping[str, Any]) -> dict[str, object]:
     """Return the SubscriptionGroupConfig of another broker for UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
     attributes = stored.get("attributes") or {}

@@ -10,7 +10,7 @@ from pydantic import Field, StrictBool
 
 from proxy.operations import broker_requests, topic_owners
 from proxy.operations.failures import Failure, FailureKind, OperationFailed, conflict, not_found
-from proxy.operations.groups.groups import members_of
+from proxy.operations.groups.groups import check_empty
 from proxy.operations.groups.known_groups import consumer_groups
 from proxy.operations.operation import REMOTE_TIMEOUT, operation
 from proxy.operations.services import AdminServices
@@ -24,6 +24,7 @@ from remoting.topic_group_config import (
     MESSAGE_TYPE_ATTRIBUTE,
     NEW_GROUP,
     changed_group,
+    changed_topic,
     copied_group,
     copied_topic,
     group_changes,
@@ -153,11 +154,10 @@ async def update_topic(services: AdminServices, change: TopicChange) -> TopicDef
     if not changes.confirm:
         await _check_harmless(services, change, found)
 
+    permission = None if changes.permission is None else _PERMISSIONS[changes.permission]
+
     def put(broker: str) -> Awaitable[None]:
-        item = found[broker]
-        readable, writable = (changes.queues or int(item[key]) for key in ("readQueueNums", "writeQueueNums"))
-        permission = int(item["perm"]) if changes.permission is None else _PERMISSIONS[changes.permission]
-        fields = topic_fields(change.topic, changes.kind or _kind(item), readable, writable, permission)
+        fields = changed_topic(change.topic, found[broker], changes.kind, changes.queues, permission)
         return _put_topic(services, broker, fields)
 
     await _at_all(found, put)
@@ -197,7 +197,7 @@ async def _check_harmless(services: AdminServices, change: TopicChange, found: _
 
 
 async def _owner(services: AdminServices, topic: str) -> str | None:
-    """Return who needs a topic; None: clients only. Raises OperationFailed if a broker that may know is silent."""
+    """Return the owner of a topic; None: its clients. Raises OperationFailed if a broker that may know is silent."""
     replica, settings = services.replica, services.replica.settings
     own = {*settings.sync.topics, settings.grpc.trace_topic}
     if settings.auth.audit_topic is not None:
@@ -296,9 +296,7 @@ async def delete_group(services: AdminServices, group: str) -> None:
     A group with members is not deleted: their next heartbeat would create it again.
     """
     core, found = services.replica.core, await _known_group(services, group)
-    members = [member.client_id for member in await members_of(services, group)]
-    if members:
-        raise conflict(f"the consumer group {group} has members: {', '.join(members[:3])}")
+    await check_empty(services.replica, group)
     fields = {"groupName": group, "cleanOffset": "true"}
     code = RequestCode.DELETE_SUBSCRIPTIONGROUP
     await _at_all(found, lambda broker: broker_requests.ask(core, broker, code, fields))

@@ -24,7 +24,7 @@ def may_belong_to_group(topic: str) -> bool:
 def fixed_owner(
     topic: str, brokers: Collection[str], clusters: Collection[str], proxy_topics: Collection[str]
 ) -> str | None:
-    """Return who needs a topic, as in `the brokers`; None: no broker and no proxy.
+    """Return the owner of a topic, such as `the brokers`; None: no broker and no proxy.
 
     proxy_topics: those that proxies write and read themselves.
     """

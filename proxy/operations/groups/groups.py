@@ -10,7 +10,7 @@ from pydantic import Field
 from proxy.core.client_registry import Member, Role
 from proxy.core.handlers.groups import consumer_connections
 from proxy.operations import connected_clients, operator_channel, paging
-from proxy.operations.failures import Failure, FailureKind, OperationFailed, not_found
+from proxy.operations.failures import Failure, FailureKind, OperationFailed, conflict, not_found
 from proxy.operations.groups.group_survey import GroupState, GroupStatus
 from proxy.operations.groups.known_groups import check_group
 from proxy.operations.operation import BULK_TIMEOUT, REMOTE_TIMEOUT, operation
@@ -19,8 +19,8 @@ from proxy.operations.replica import Replica
 from proxy.operations.services import AdminServices
 from proxy.operations.snapshots import Entries, NamedPage
 from proxy.operations.values import Answer, Mergeable, Page, Reply, Rules, Timestamp, at_milliseconds, union
-from remoting.codes import RequestCode, version_text
-from remoting.errors import RemotingError
+from remoting.codes import RequestCode, ResponseCode, version_text
+from remoting.errors import ConsumerNotOnline, RemotingError, ServiceUnavailable
 from remoting.fastjson import load_object
 from remoting.names import RETRY_PREFIX
 
@@ -345,13 +345,37 @@ async def members_of(services: AdminServices, name: str) -> list[Consumer]:
     return [*here, *others]
 
 
+async def check_empty(replica: Replica, name: str) -> None:
+    """Check that a consumer group has no members. Raises OperationFailed, also if that cannot be known."""
+    members = [member.client_id for member in replica.registry.members(Role.CONSUMER, name)]
+    if not members:
+        try:
+            members = [member.client_id for member in await _ask_for_members(replica, name)]
+        except ConsumerNotOnline:
+            return
+        except (RemotingError, TimeoutError) as error:
+            detail = f"it is not known whether the consumer group {name} has members: {error}"
+            raise OperationFailed(Failure(FailureKind.UNAVAILABLE, detail)) from None
+    if members:
+        raise conflict(f"the consumer group {name} has members: {', '.join(members[:3])}")
+
+
 async def _members_elsewhere(replica: Replica, name: str) -> list[Consumer]:
-    code = RequestCode.GET_CONSUMER_CONNECTION_LIST
     try:
-        reply = await operator_channel.handle(replica.core, consumer_connections, code, {"consumerGroup": name})
-        data = load_object(reply.body) if reply.code == 0 else {}
+        return await _ask_for_members(replica, name)
     except (RemotingError, TimeoutError):
         return []
+
+
+async def _ask_for_members(replica: Replica, name: str) -> list[Consumer]:
+    """Return the members by the first broker that replies. Raises RemotingError, TimeoutError."""
+    code = RequestCode.GET_CONSUMER_CONNECTION_LIST
+    reply = await operator_channel.handle(replica.core, consumer_connections, code, {"consumerGroup": name})
+    if reply.code == ResponseCode.CONSUMER_NOT_ONLINE:
+        raise ConsumerNotOnline(f"no consumer of group {name} is online")
+    if reply.code != ResponseCode.SUCCESS:
+        raise ServiceUnavailable(reply.remark or f"response {reply.code}")
+    data = load_object(reply.body)
     return [_remote_consumer(data, item) for item in data.get("connectionSet") or () if isinstance(item, dict)]
 
 

@@ -13,7 +13,7 @@ from proxy.tools.cli.output import Output, clock
 from remoting.codes import RequestCode
 from remoting.messages import Permission
 from remoting.routes import TopicRoute
-from remoting.topic_group_config import copied_topic, topic_difference, topic_fields
+from remoting.topic_group_config import changed_topic, copied_topic, topic_difference, topic_fields
 
 _BOTH_WAYS = int(Permission.READ | Permission.WRITE)
 
@@ -129,10 +129,9 @@ async def _update(client: Client, options: argparse.Namespace) -> None:
         confirm(options, f"change the type of messages of topic {options.name} from {present} to {options.type}?")
     if options.queues is not None:
         await _confirm_fewer(client, options, current)
-    kind = options.type or present.partition("/")[0]
     for broker, item in current.items():
-        readable, writable = (options.queues or int(item[key]) for key in ("readQueueNums", "writeQueueNums"))
-        await create(client, options.name, kind, writable, readable, int(item["perm"]), brokers=(broker,))
+        fields = changed_topic(options.name, item, options.type, options.queues, None)
+        await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {**fields, "bname": broker})
 
 
 async def _confirm_fewer(client: Client, options: argparse.Namespace, current: Configurations) -> None:

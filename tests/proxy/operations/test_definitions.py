@@ -10,10 +10,10 @@ import pytest
 
 from proxy.app import App
 from proxy.operations import definitions, topics
-from proxy.operations.definitions import GroupOrder, TopicOrder
+from proxy.operations.definitions import GroupOrder, TopicChange, TopicOrder, TopicUpdate
 from proxy.operations.failures import OperationFailed
 from remoting import command as commands
-from remoting.codes import RequestCode
+from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.names import SELF_TEST_TOPIC
 from remoting.topic_group_config import NEW_GROUP
@@ -46,6 +46,8 @@ class _Broker:
 
     topics: dict[str, Any] = field(default_factory=dict)
     groups: dict[str, Any] = field(default_factory=dict)
+    # Response about the members of a group.
+    members: int = ResponseCode.CONSUMER_NOT_ONLINE
 
     def answer(self, command: RemotingCommand) -> RemotingCommand:
         match command.code:
@@ -66,7 +68,9 @@ class _Broker:
                 attributes = {key.removeprefix("+"): value for key, value in group.pop("attributes", {}).items()}
                 self.groups[group["groupName"]] = {**group, "attributes": attributes}
             case RequestCode.GET_CONSUMER_CONNECTION_LIST:
-                return commands.response(206)
+                return commands.response(self.members, remark="about members")
+            case RequestCode.DELETE_SUBSCRIPTIONGROUP:
+                del self.groups[command.fields["groupName"]]
             case _:
                 return commands.success(body=b"{}")
         return commands.success()
@@ -114,6 +118,31 @@ async def test_api_adds_a_topic_at_the_brokers_without_it(stage: _Stage) -> None
     assert stage.second.topics == {"orders": _ORDERS}
     with pytest.raises(OperationFailed, match=r"^the topic orders exists; PATCH changes it$"):
         await definitions.create_topic(services, order)
+
+
+async def test_change_of_a_topic_leaves_its_order_and_the_type_at_each_broker(stage: _Stage) -> None:
+    stage.second.topics["orders"] = {**_ORDERS, "order": False, "attributes": {"message.type": "NORMAL"}}
+    stage.cluster.topics["orders"] = ["broker-a", "broker-b"]
+    change = TopicChange(topic="orders", changes=TopicUpdate(queues=6))
+    await definitions.update_topic(stage.app.admin_services, change)
+    await stage.run("topics", "update", "orders", "--queues", 8)
+    for broker, order, kind in ((stage.first, True, "FIFO"), (stage.second, False, "NORMAL")):
+        stored = broker.topics["orders"]
+        assert (stored["order"], stored["attributes"]["message.type"]) == (order, kind)
+        assert (stored["readQueueNums"], stored["writeQueueNums"], stored["perm"]) == (8, 8, 6)
+
+
+async def test_group_is_deleted_only_if_brokers_know_of_no_members(stage: _Stage) -> None:
+    services = stage.app.admin_services
+    stage.first.members = stage.second.members = ResponseCode.SYSTEM_ERROR
+    with pytest.raises(
+        OperationFailed, match="not known whether the consumer group billing has members: about members"
+    ):
+        await definitions.delete_group(services, "billing")
+    assert stage.first.groups
+    stage.first.members = stage.second.members = ResponseCode.CONSUMER_NOT_ONLINE
+    await definitions.delete_group(services, "billing")
+    assert not stage.first.groups
 
 
 async def test_api_adds_a_group_at_the_brokers_without_it(stage: _Stage) -> None:
