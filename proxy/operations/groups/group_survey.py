@@ -131,10 +131,13 @@ class _Queue:
 
 @dataclass(frozen=True, slots=True)
 class _History:
-    """A group at a survey. consumed_at: monotonic time of it; consumed: sum of offsets then; rate: of its status."""
+    """A group at a survey. consumed_at: monotonic time of it; consumed: sum of offsets then; rate: of its status.
+
+    consumed is None as long as a broker has not answered.
+    """
 
     consumed_at: float
-    consumed: int
+    consumed: int | None
     rate: float | None
     queues: dict[QueueKey, _Queue]
 
@@ -220,8 +223,9 @@ class GroupSurvey:
         """
         silence = Silence()
         status, history = await self._status(group, _Round(None, silence, await self._dead_letter_queues(silence), {}))
-        if history is not None and not self._interval:
-            self._histories.setdefault(group, history)
+        reference = self._histories.get(group)
+        if not self._interval and (reference is None or reference.consumed is None):
+            self._histories[group] = history
         return status
 
     async def _take(self) -> dict[str, GroupStatus]:
@@ -244,8 +248,7 @@ class GroupSurvey:
         async def work() -> None:
             for name in rest:
                 found[name], history = await self._status(name, current)
-                if history is not None:
-                    histories[name] = history
+                histories[name] = history
 
         await asyncio.gather(*(work() for _ in range(_MAX_CONCURRENT)))
         self._histories = histories
@@ -262,7 +265,7 @@ class GroupSurvey:
         return dict(sorted(found.items()))
 
     def _report_silent(self, silence: Silence) -> None:
-        silent = sorted(silence.found)
+        silent = sorted(silence.given_up)
         if silent != self.silent:
             _log.warning("brokers that do not answer the survey of consumer groups: %s", ", ".join(silent) or "none")
         self.silent = silent
@@ -291,7 +294,7 @@ class GroupSurvey:
         silence.give_up(silent)
         return {topic for topic in topics if topic.startswith(DLQ_PREFIX)}
 
-    async def _status(self, group: str, current: _Round) -> tuple[GroupStatus, _History | None]:
+    async def _status(self, group: str, current: _Round) -> tuple[GroupStatus, _History]:
         """Return the status of a group, and the history that the next survey compares with."""
         silence = current.silence
         brokers = sorted(await self._replica.core.backend.brokers())
@@ -322,9 +325,14 @@ class GroupSurvey:
             rate=None if unanswered else rate,
             unanswered=unanswered,
         )
+        status = _with_state(status, queues.values(), now)
+        if not unanswered:
+            return status, _History(now, consumed, rate, queues)
+        if former is None:
+            former = _History(now, None, None, {})
+        unknown = {key: queue for key, queue in former.queues.items() if key.broker in unanswered}
         # A sum without a broker is no reference: its return would look like consumption.
-        history = former if unanswered else _History(now, consumed, rate, queues)
-        return _with_state(status, queues.values(), now), history
+        return status, replace(former, queues=queues | unknown)
 
     def _may_skip(self, group: str, current: _Round) -> bool:
         """Return whether a survey may take a group that was offline for one that still is, if it consumes nothing."""
@@ -426,7 +434,7 @@ def _rate(former: _History | None, consumed: int, now: float, *, surveyed: bool)
 
     surveyed: whether surveys follow, so that an unknown rate becomes known.
     """
-    if former is None or now <= former.consumed_at:
+    if former is None or former.consumed is None or now <= former.consumed_at:
         return None
     elapsed = now - former.consumed_at
     if elapsed < _MIN_RATE_SECONDS and (surveyed or former.rate is not None):

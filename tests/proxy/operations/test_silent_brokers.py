@@ -8,8 +8,8 @@ import orjson
 import pytest
 
 from proxy.operations import broker_requests
-from proxy.operations.groups import group_metrics
-from proxy.operations.groups.group_survey import GroupSurvey
+from proxy.operations.groups import group_metrics, group_survey
+from proxy.operations.groups.group_survey import GroupState, GroupSurvey
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
@@ -51,6 +51,31 @@ def _ends(*ends: int) -> Iterator[int]:
 
 def _lag(survey: GroupSurvey) -> dict[Any, Any]:
     return dict(dict(group_metrics.read(survey))[group_metrics.LAG])
+
+
+@pytest.mark.parametrize("surveyed", [True, False], ids=["after a survey of all", "since the start"])
+async def test_group_becomes_stuck_while_a_broker_hangs(monkeypatch: pytest.MonkeyPatch, surveyed: bool) -> None:
+    """Its queue at the broker that answers has waiting messages, and none is consumed."""
+    ask, hanging = broker_requests.ask, False
+
+    async def hang(core: Any, broker: str, code: RequestCode, *more: Any, **options: Any) -> Any:
+        if hanging and broker == "broker-b" and code == RequestCode.GET_CONSUME_STATS:
+            raise RequestTimeout(f"the broker {broker} does not answer")
+        return await ask(core, broker, code, *more, **options)
+
+    monkeypatch.setattr(broker_requests, "ask", hang)
+    async with running() as cluster:
+        await cluster.broker("broker-a", answer=_broker("broker-a", _ends(2, 2, 2)))
+        await cluster.broker("broker-b", answer=_broker("broker-b", _ends(0)))
+        async with serving(cluster) as app:
+            survey = GroupSurvey(app.admin_services.replica, 0.0, 1000)
+            if surveyed:
+                await survey.refresh(0.0)
+            hanging = True
+            status = (await survey.refresh(0.0))[GROUPS[0]]
+            assert (status.unanswered, status.state) == (["broker-b"], None)
+            monkeypatch.setattr(group_survey, "STUCK_SECONDS", 0.0)
+            assert (await survey.refresh(0.0))[GROUPS[0]].state is GroupState.STUCK
 
 
 async def test_hung_broker_ends_no_lag_and_is_asked_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
