@@ -57,7 +57,7 @@ KNOWN: Mapping[str, str] = {
     "pull: bad type": _FILTER,
     "view: 0": _POSITION,
     "send back: 0": _POSITION,
-    **{f"tool {code}": _TOOL for code in (25, 45, 317, 321, 323, 354, 355, 513)},
+    **{f"tool {code}": _TOOL for code in (25, 45, 321, 323, 354, 355, 513)},
     "tool 206": "one address is broker and name server",
     **{f"name server {code}": _TOOL for code in (104, 205, 318, 322)},
 }

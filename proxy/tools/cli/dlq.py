@@ -92,20 +92,25 @@ async def _resend(client: AdminClient, options: argparse.Namespace, output: Outp
     count, place, step_cursor = _Count(), _place(options), options.before
     # A message that has died twice is sent once.
     seen: set[str] = set()
-    async for ids, older in _steps(client, options):
-        if ids and not seen:
-            await _ask(client, options, ids, older)
-        new = [message_id for message_id in dict.fromkeys(ids) if message_id not in seen]
-        seen.update(new)
-        try:
-            answer = (
-                await client.write("POST", f"{place}/resend", {"message_ids": new, "to": options.to}) if new else None
-            )
-        except CommandError as error:
-            hint = "" if step_cursor is None else f"; --before {step_cursor} repeats the last step and continues"
-            raise CommandError(f"{count.sent:,} dead letters sent, then: {error}{hint}") from None
-        _report(output, answer["items"] if answer else (), count)
-        step_cursor = older
+    try:
+        async for ids, older in _steps(client, options):
+            if ids and not seen:
+                await _ask(client, options, ids, older)
+            new = [message_id for message_id in dict.fromkeys(ids) if message_id not in seen]
+            seen.update(new)
+            sent = count.sent
+            if new:
+                answer = await client.write("POST", f"{place}/resend", {"message_ids": new, "to": options.to})
+                _report(output, answer["items"], count)
+                if count.sent == sent:
+                    # Such as a retry topic that is not known: the others would fail too.
+                    break
+            step_cursor = older
+    except CommandError as error:
+        if not seen:
+            raise
+        hint = "" if step_cursor is None else f"; --before {step_cursor} repeats the last step and continues"
+        raise CommandError(f"{count.sent:,} dead letters sent, then: {error}{hint}") from None
     if not seen and not output.json:
         output.line(f"group {options.group} has no {'older ' if options.before else ''}dead letters")
     if len(seen) > _MAX and not output.json:

@@ -52,7 +52,7 @@ export function groupList(view) {
     const query = filter.value === "attention" ? { attention: true } : { state: filter.value };
     const found = await get("/v1/consumer-groups", { ...query, sort: order.value, limit: ROWS, cursor });
     next = found.next;
-    return [cutNote(found), leftOutNote(found), groupTable("Consumer groups", found.items), pages()];
+    return [cutNote(found, "the other pages have the rest"), leftOutNote(found), groupTable("Consumer groups", found.items), pages()];
   }, { wide: true, note: "of all brokers, with and without members" });
   const turn = (to) => {
     cursor = to;

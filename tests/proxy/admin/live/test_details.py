@@ -290,7 +290,7 @@ async def test_search_reads_every_page_and_lists_say_that_they_are_cut(staged: S
         groups = page.get_by_role("region", name="Consumer groups", exact=True)
         await expect(groups.get_by_role("link")).to_have_text([PUSH_GROUP])
         await open_page(page, url, "groups")
-        await expect(page.locator("#detail")).to_contain_text("1 of 2: the search finds the others")
+        await expect(page.locator("#detail")).to_contain_text("1 of 2: the other pages have the rest")
         names = page.get_by_role("table", name="Consumer groups").locator("tbody tr td:first-child")
         await expect(names).to_have_text([GROUP])
         await page.get_by_role("button", name="Next page").click()

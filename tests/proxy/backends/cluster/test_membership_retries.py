@@ -86,7 +86,8 @@ async def test_an_address_that_a_broker_has_left_counts_no_longer(
         bench.down = {former.address}
         former.lose()
         bench.membership.register_at_new_addresses("broker-b", [f"b:{number}"])
-        await until(lambda: former.closed)
+        await settle()
+        await until(lambda: len(bench.open) == 1)
         assert [server.address for server in bench.open] == [f"b:{number}"]
         assert len(bench.budget) == 1
     await bench.leave(c1, "g")
