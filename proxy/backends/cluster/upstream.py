@@ -32,7 +32,7 @@ class Upstream(RemotingConnection):
     with all of its requests. Many frames at once are handled in turns, also those that came before the end.
     """
 
-    __slots__ = ("_known_answers", "_server_turns", "_unknown_in_a_row")
+    __slots__ = ("_ending", "_known_answers", "_server_turns", "_unknown_in_a_row")
 
     def __init__(
         self,
@@ -44,6 +44,8 @@ class Upstream(RemotingConnection):
     ) -> None:
         super().__init__(wheel, handler, on_close, name=name, limits=_LIMITS)
         self._server_turns = server_turns
+        # Whether the frames before an invalid one are being handled.
+        self._ending = False
         # The number of responses to requests, as of the last one to none.
         self._known_answers = self._unknown_in_a_row = 0
 
@@ -78,8 +80,12 @@ class Upstream(RemotingConnection):
         super().connection_lost(error)
 
     def _protocol_error(self, error: RemotingError, data: bytes) -> None:
-        self._end_backlog()
-        super()._protocol_error(error, data)
+        # A frame of the backlog may be invalid, too.
+        if not self._ending:
+            self._ending = True
+            self._end_backlog()
+        if self.cause is None:
+            super()._protocol_error(error, data)
 
     def _end_backlog(self) -> None:
         """Handle the frames that came before the end: a server has answered what it has sent."""

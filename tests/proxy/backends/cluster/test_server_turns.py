@@ -15,6 +15,7 @@ from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.connection import RemotingConnection
 from remoting.errors import ConnectionLost, UnsupportedRequest
+from remoting.frame import encode_prefix
 from remoting.timeout_wheel import TimeoutWheel
 from tests.remoting.fake_transport import Clock, FakeTransport, peer_response
 
@@ -145,6 +146,19 @@ async def test_responses_before_an_invalid_frame_are_used(turns: ServerTurns, wa
     link.connection.connection_lost(None)
     assert [future.exception() is None for future in futures] == [True] * MANY + [False]
     assert link.connection.cause is CloseCause.PROTOCOL
+
+
+@pytest.mark.usefixtures("short")
+async def test_a_flood_of_invalid_headers_ends_the_connection_once(turns: ServerTurns) -> None:
+    link = Link(turns)
+    (future,) = link.ask(1)
+    invalid = encode_prefix(0, 2, 0) + b"[]"
+    link.connection.data_received(peer_response(99).encode() * 20 + invalid * 5_000)
+    link.connection.data_received(b"\xff" * 64)
+    await _until_handled(link)
+    assert (link.connection.undecodable, link.connection.cause) == (1, CloseCause.PROTOCOL)
+    link.connection.connection_lost(None)
+    assert future.exception() is not None
 
 
 async def test_responses_to_no_request_are_counted_and_close_the_connection(turns: ServerTurns) -> None:
