@@ -300,7 +300,7 @@ async def test_an_operators_request_counts_until_it_ends(on: Stage, clock: Clock
     on.backend.names = ["broker-a"]
     fields = {"clientId": "c1", "consumerGroup": "g"}
     asked = spawn(operator_channel.handle(on.core, query_client, _RUNNING_INFO, fields))
-    late = spawn(operator_channel.handle(on.core, query_client, _RUNNING_INFO, fields, timeout=0.01))
+    late = spawn(operator_channel.handle(on.core, query_client, _RUNNING_INFO, fields, timeout=0.5))
     await settle()
     assert on.core.shares is not None
     window = on.core.shares.of(HostPort("127.0.0.1", 0), "broker-a")
