@@ -1,6 +1,6 @@
 """Configurations of topics and consumer groups (RocketMQ's TopicConfig and SubscriptionGroupConfig)."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -108,6 +108,25 @@ def copied_group(stored: Mapping[str, Any]) -> dict[str, object]:
     """Return the SubscriptionGroupConfig of another broker for UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
     attributes = stored.get("attributes") or {}
     return changed_group(stored, {"attributes": {f"+{key}": value for key, value in attributes.items()}})
+
+
+def completion_obstacle(
+    differences: Mapping[str, str | None], missing: Collection[str], update: str, update_first: str
+) -> str | None:
+    """Return why an existing topic or group cannot be created at the brokers without it; None: it can.
+
+    differences: by broker with it, None where its definition is the wanted one. missing: brokers without it. update,
+    update_first: advice to change it, where no broker lacks it and where definitions differ.
+    """
+    if not missing:
+        return f"exists; {update}"
+    for broker, difference in differences.items():
+        if difference is not None:
+            return (
+                f"exists at {broker} with another definition ({difference}): create it at {', '.join(missing)} "
+                f"with the same one, or {update_first}"
+            )
+    return None
 
 
 def topic_difference(stored: Mapping[str, Any], kind: str, queues: int, permission: int) -> str | None:

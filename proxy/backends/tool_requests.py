@@ -126,12 +126,7 @@ async def _unite(core: Messaging, context: Context) -> RemotingCommand:
 
 
 async def _brokers(core: Messaging, context: Context) -> Sequence[str]:
-    named = context.fields.get(context.known_spec.broker)
-    if named:
-        return (named,)
-    if context.channel.peer.broker is None and context.topic:
-        return sorted((await core.backend.route(context.topic)).brokers)
-    return await every_broker.brokers(core, context)
+    return await every_broker.concerned(core, context, of_topic=True)
 
 
 def _joined(lists: Iterable[Any]) -> list[Any]:

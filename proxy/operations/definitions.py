@@ -25,6 +25,7 @@ from remoting.topic_group_config import (
     NEW_GROUP,
     changed_group,
     changed_topic,
+    completion_obstacle,
     copied_group,
     copied_topic,
     group_changes,
@@ -182,15 +183,13 @@ async def _check_harmless(services: AdminServices, change: TopicChange, found: _
     others = sorted({_kind(item) for item in found.values()}.difference((kind,)))
     if kind is not None and others:
         raise conflict(f"the topic {change.topic} is of type {'/'.join(others)}: `confirm` changes it to {kind}")
-    fewer = [
-        broker
-        for broker, item in found.items()
-        if queues is not None and queues < max(int(item["readQueueNums"]), int(item["writeQueueNums"]))
-    ]
+    if queues is None:
+        return
     core, hidden = services.replica.core, 0
-    for broker in fewer:
-        reply = await broker_requests.ask(core, broker, RequestCode.GET_TOPIC_STATS_INFO, {"topic": change.topic})
-        hidden += sum(row.messages for row in queues_of(reply.body) if queues is not None and row.queue >= queues)
+    for broker, item in found.items():
+        if queues < max(int(item["readQueueNums"]), int(item["writeQueueNums"])):
+            reply = await broker_requests.ask(core, broker, RequestCode.GET_TOPIC_STATS_INFO, {"topic": change.topic})
+            hidden += sum(row.messages for row in queues_of(reply.body) if row.queue >= queues)
     if hidden:
         detail = f"{hidden:,} messages are in queues that the topic {change.topic} would lose: `confirm` removes them"
         raise conflict(detail)
@@ -331,19 +330,14 @@ async def _missing(services: AdminServices, found: _Configurations) -> list[str]
     return [broker for broker in await _brokers(services) if broker not in found]
 
 
-def _check_completion(item: str, differences: Mapping[str, str | None], missing: Iterable[str]) -> None:
+def _check_completion(item: str, differences: Mapping[str, str | None], missing: list[str]) -> None:
     """Raise OperationFailed if an existing item has no broker to be added at, or is to be another there.
 
     differences: by broker with the item.
     """
-    if not missing:
-        raise conflict(f"the {item} exists; PATCH changes it")
-    for broker, difference in differences.items():
-        if difference is not None:
-            raise conflict(
-                f"the {item} exists at {broker} with another definition ({difference}): create it at "
-                f"{', '.join(missing)} with the same one, or PATCH it first"
-            )
+    obstacle = completion_obstacle(differences, missing, "PATCH changes it", "PATCH it first")
+    if obstacle is not None:
+        raise conflict(f"the {item} {obstacle}")
 
 
 async def _configurations(services: AdminServices, code: RequestCode, key: str, name: str) -> _Configurations:

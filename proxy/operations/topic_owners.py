@@ -21,6 +21,11 @@ def may_belong_to_group(topic: str) -> bool:
     return topic.startswith(_GROUP_PREFIXES)
 
 
+def broker_topics(brokers: Iterable[str], clusters: Collection[str]) -> set[str]:
+    """Return the topics that brokers create with their own names and their clusters' (TopicConfigManager.init)."""
+    return {*brokers, *clusters, *map(reply_topic, clusters)}
+
+
 def fixed_owner(
     topic: str, brokers: Collection[str], clusters: Collection[str], proxy_topics: Collection[str]
 ) -> str | None:
@@ -30,9 +35,8 @@ def fixed_owner(
     """
     if topic in proxy_topics:
         return "Gantry"
-    # Brokers create topics with their own names and their clusters' (TopicConfigManager.init).
-    own = {*brokers, *clusters, *map(reply_topic, clusters)}
-    return "the brokers" if topic in own or is_system(topic) or is_internal(topic) else None
+    own = topic in broker_topics(brokers, clusters) or is_system(topic) or is_internal(topic)
+    return "the brokers" if own else None
 
 
 def group_owner(topic: str, groups: Iterable[str]) -> str | None:

@@ -111,9 +111,4 @@ _UNITE: dict[str, Callable[[Any, Any], Any]] = {
 
 
 async def _brokers(core: Messaging, context: Context) -> Sequence[str]:
-    named = context.fields.get(context.known_spec.broker)
-    if named:
-        return (named,)
-    if context.channel.peer.broker is None and context.code in _OF_TOPIC and context.topic:
-        return sorted((await core.backend.route(context.topic)).brokers)
-    return await every_broker.brokers(core, context)
+    return await every_broker.concerned(core, context, context.code in _OF_TOPIC)

@@ -22,6 +22,19 @@ async def brokers(core: Messaging, context: Context) -> Sequence[str]:
     return names
 
 
+async def concerned(core: Messaging, context: Context, of_topic: bool) -> Sequence[str]:
+    """Return the broker that the request names, else the brokers of its topic (`of_topic`), else all.
+
+    Raises RemotingError.
+    """
+    named = context.fields.get(context.known_spec.broker)
+    if named:
+        return (named,)
+    if context.channel.peer.broker is None and of_topic and context.topic:
+        return sorted((await core.backend.route(context.topic)).brokers)
+    return await brokers(core, context)
+
+
 async def ask_one(core: Messaging, context: Context, names: Sequence[str]) -> RemotingCommand:
     """Return the reply of the first broker that replies. Raises the last broker's error."""
     failure: RemotingError | None = None

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from proxy.operations import topic_owners
 from proxy.operations.groups import offset_table
 from proxy.operations.groups.offset_table import QueueOffsets
 from proxy.tools.cli.client import Client, CommandError
@@ -19,9 +20,8 @@ from remoting.names import (
     RETRY_PREFIX,
     SYSTEM_GROUPS,
     is_system,
-    reply_topic,
 )
-from remoting.topic_group_config import MESSAGE_TYPE_ATTRIBUTE
+from remoting.topic_group_config import MESSAGE_TYPE_ATTRIBUTE, completion_obstacle
 
 _C = RequestCode
 # Maximum number of concurrent requests.
@@ -54,7 +54,7 @@ async def topics(client: Client, *, system: bool = False) -> dict[str, Configura
     dead-letter topics.
     """
     brokers = await client.brokers()
-    own = {*brokers, *brokers.values(), *map(reply_topic, brokers.values())}
+    own = topic_owners.broker_topics(brokers, brokers.values())
     found = await _tables(client, brokers, _C.GET_ALL_TOPIC_CONFIG, "topicConfigTable")
     return {name: item for name, item in found.items() if system or not (name in own or _is_internal(name))}
 
@@ -121,14 +121,10 @@ def check_completion(item: str, noun: str, differences: Mapping[str, str | None]
 
     noun: `topics` or `groups`; differences: by broker with the item.
     """
-    if not missing:
-        raise CommandError(f"{item} exists; `gantry {noun} update` changes it")
-    for broker, difference in differences.items():
-        if difference is not None:
-            raise CommandError(
-                f"{item} exists at {broker} with another definition ({difference}): create it at {', '.join(missing)} "
-                f"with the same one, or change it first with `gantry {noun} update`"
-            )
+    update = f"`gantry {noun} update`"
+    obstacle = completion_obstacle(differences, missing, f"{update} changes it", f"change it first with {update}")
+    if obstacle is not None:
+        raise CommandError(f"{item} {obstacle}")
 
 
 def warn_of_missing(item: str, noun: str, missing: Sequence[str]) -> None:
