@@ -54,6 +54,17 @@ class WaitingConnection(Protocol):
         """Close the connection, because `handle_more` has raised."""
 
 
+def handle_slice(connection: WaitingConnection, until: float) -> bool:
+    """Handle one slice of a connection's frames; return whether more wait. An error ends this connection only."""
+    try:
+        return connection.handle_more(until)
+    except Exception:
+        # The other connections must still be handled.
+        _log.exception("handling received frames failed")
+        connection.fail()
+        return False
+
+
 class Source:
     """The connections of one source address."""
 
@@ -246,13 +257,7 @@ class FairTurns:
         share = connection.share
         share.paused_until = 0.0
         share.divided_at = now
-        try:
-            return connection.handle_more(until)
-        except Exception:
-            # The other connections must still be handled.
-            _log.exception("handling received frames failed")
-            connection.fail()
-            return False
+        return handle_slice(connection, until)
 
     def _pause_if_expensive(self, share: Share, spent: float) -> None:
         if spent > EXPENSIVE_SECONDS + share.size / _EXPENSIVE_BYTES_PER_SECOND:

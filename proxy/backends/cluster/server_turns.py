@@ -1,18 +1,15 @@
-"""Turns of the connections to servers, so that what servers send does not hold the event loop.
+"""Turns of the connections to servers, so that many frames do not hold the event loop.
 
 Replies that arrive together are handled together, for throughput, up to a time in each turn of the event loop that all
 these connections share. What is left waits for the next turns, in which the connections follow one another.
 """
 
 import asyncio
-import logging
 from collections import deque
 from time import monotonic
 from typing import Final
 
-from protocol_negotiation.fair_turns import WaitingConnection
-
-_log = logging.getLogger("gantry.cluster")
+from protocol_negotiation.fair_turns import WaitingConnection, handle_slice
 
 # Seconds of a turn of the event loop in which frames are handled, and of one connection's slice of it.
 TURN_SECONDS: Final = 0.002
@@ -65,16 +62,6 @@ class ServerTurns:
         self._begin(now)
         while self._waiting and now < self._until:
             connection = self._waiting.popleft()
-            if self._handle(connection, min(now + _SLICE_SECONDS, self._until)):
+            if handle_slice(connection, min(now + _SLICE_SECONDS, self._until)):
                 self._waiting.append(connection)
             now = monotonic()
-
-    def _handle(self, connection: WaitingConnection, until: float) -> bool:
-        """Handle one slice; return whether more frames wait."""
-        try:
-            return connection.handle_more(until)
-        except Exception:
-            # The other connections must still be handled.
-            _log.exception("handling received frames failed")
-            connection.fail()
-            return False
