@@ -108,6 +108,7 @@ class TlsReads(asyncio.BufferedProtocol):
         connection.overhead = _RECORD_BYTES[connection.version() or "TLSv1.2"]
         self._on_flood = on_flood
         self._renewed_at = self._loop.time()
+        # Of the transports inside TLS of asyncio and uvloop; typeshed has them for no transport.
         self._waiting = transport.get_read_buffer_size  # type: ignore[attr-defined]
         transport.set_read_buffer_limits(high=_MAX_WAITING)  # type: ignore[attr-defined]
 

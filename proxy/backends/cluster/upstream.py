@@ -88,7 +88,7 @@ class Upstream(RemotingConnection):
             super()._protocol_error(error, data)
 
     def _end_backlog(self) -> None:
-        """Handle the frames that came before the end: a server has answered what it has sent."""
+        """Handle the frames that came before the end: they answer requests that the server has performed."""
         while self._backlog and self.cause is None and not self.closed:
             self._receive(self._backlog.popleft())
 

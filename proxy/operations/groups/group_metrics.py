@@ -51,7 +51,7 @@ GROUPS = Family(
 SILENT = Family(
     "gantry_consumer_survey_silent_brokers",
     Kind.GAUGE,
-    "1 for each broker that left requests of the latest survey of consumer groups unanswered.",
+    "1 for each broker that the latest survey of consumer groups asked no further, after unanswered requests.",
     ("broker",),
 )
 LEFT_OUT = Family(

@@ -107,7 +107,7 @@ def _invalid(faults: list[tuple[str, str]]) -> OperationFailed:
 def check_search(contents: bool, key: str | None = None, sql: str | None = None) -> None:
     """Raise OperationFailed for a search by key or SQL by a caller who may not read contents."""
     for name, searched in (("key", key), ("sql", sql)):
-        # The number of results tells about keys and properties.
+        # The number of results would reveal keys and properties.
         if searched is not None and not contents:
             detail = f"searching by {name} needs the permission to read contents (admin.contents)"
             raise OperationFailed(Failure(FailureKind.FORBIDDEN, detail))

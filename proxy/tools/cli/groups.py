@@ -81,7 +81,7 @@ async def _summary(client: Client, name: str, configurations: Configurations) ->
 
 
 def _state(enabled: bool, members: int) -> str:
-    """Return the state as far as one look tells it; to tell that a group is stuck or lagging takes minutes."""
+    """Return the state by one look: whether a group is stuck or lagging shows only after minutes."""
     return ("online" if members else "offline") if enabled else "disabled"
 
 

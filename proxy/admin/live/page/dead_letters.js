@@ -101,33 +101,29 @@ export function deadLetters(view, name, path) {
 
 // Send all dead letters of a group again, page by page, and report after each. One that has died twice is sent once.
 async function sendAll(view, path, to) {
-  const sent = { count: 0 };
-  try {
-    return await sendPages(view, path, to, sent);
-  } catch (error) {
-    throw new Error(`${count(sent.count, "dead letter")} sent, then: ${error.message}`);
-  }
-}
-
-async function sendPages(view, path, to, sent) {
   const seen = new Set();
+  let sent = 0;
   let failed = 0;
   let reason = "";
   let cursor = null;
-  do {
-    const page = await get(`${path}/dead-letters`, { limit: LIMIT, cursor });
-    const ids = [...new Set(page.items.map((letter) => letter.message_id))].filter((id) => !seen.has(id));
-    ids.forEach((id) => seen.add(id));
-    const { items } = ids.length ? await write("POST", `${path}/dead-letters/resend`, { message_ids: ids, to }) : { items: [] };
-    const refused = items.filter((item) => !item.sent);
-    failed += refused.length;
-    reason = refused[0]?.text || reason;
-    sent.count += items.length - refused.length;
-    // Such as a retry topic that is not known: the others would fail too.
-    if (items.length && refused.length === items.length) break;
-    report(`${count(sent.count, "dead letter")} sent so far`);
-    cursor = page.next;
-  } while (cursor !== null && !view.closed);
-  if (failed) throw new Error(`${failed} were refused: ${reason}`);
-  return `${count(sent.count, "dead letter")} sent${cursor === null ? "" : ", until the page was left"}`;
+  try {
+    do {
+      const page = await get(`${path}/dead-letters`, { limit: LIMIT, cursor });
+      const ids = [...new Set(page.items.map((letter) => letter.message_id))].filter((id) => !seen.has(id));
+      ids.forEach((id) => seen.add(id));
+      const { items } = ids.length ? await write("POST", `${path}/dead-letters/resend`, { message_ids: ids, to }) : { items: [] };
+      const refused = items.filter((item) => !item.sent);
+      failed += refused.length;
+      reason = refused[0]?.text || reason;
+      sent += items.length - refused.length;
+      // Such as a retry topic that is not known: the others would fail too.
+      if (items.length && refused.length === items.length) break;
+      report(`${count(sent, "dead letter")} sent so far`);
+      cursor = page.next;
+    } while (cursor !== null && !view.closed);
+  } catch (error) {
+    throw new Error(`${count(sent, "dead letter")} sent, then: ${error.message}`);
+  }
+  if (failed) throw new Error(`${count(sent, "dead letter")} sent, ${failed} not: ${reason}`);
+  return `${count(sent, "dead letter")} sent${cursor === null ? "" : ", until the page was left"}`;
 }
