@@ -219,6 +219,8 @@ class App:
         self._connections = OpenConnections(self.remoting, self.grpc)
         if authority is not None:
             revocation = Revocation(self.core, authority, lambda: self.channels, self.grpc)
+            if self._node is not None:
+                revocation.end_at_broker = self._node.backend.broker.end_memberships
             authority.change_listeners.append(revocation.apply)
             if settings.auth.jwks is not None:
                 authority.refreshers.append(revocation.expire)

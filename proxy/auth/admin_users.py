@@ -33,7 +33,8 @@ class TooManyLogins(Exception):
 class AdminUsers:
     """Identifies callers by the header `authorization`: Basic with access key and secret key, or a bearer token.
 
-    A user with a hashed password has that instead of the secret key. clock: in seconds.
+    A user with a hashed password has that instead of the secret key. One with a security token needs it. clock: in
+    seconds.
     """
 
     def __init__(self, authority: Authority, guard: GrpcGuard, clock: Callable[[], float] = time.monotonic) -> None:
@@ -92,6 +93,9 @@ class AdminUsers:
                 unknown = user is None or (user.key is None and user.password is None)
                 return Failure.UNKNOWN_USER if unknown else Failure.WRONG_SECRET
             self._remember(login, current)
+        if user is not None and user.password is None and not user.accepts_token(""):
+            # The secret key is a part of temporary credentials, and a login has no place for the security token.
+            return Failure.WRONG_TOKEN
         return None if user is not None and user.enabled else Failure.DISABLED_USER
 
     def _current(self, user: User | None) -> str:

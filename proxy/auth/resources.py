@@ -53,8 +53,9 @@ _ALL_QUEUES = (
     Permission(ResourceKind.CLUSTER, "", (Action.UPDATE,)),
 )
 _QUEUE_SEPARATOR = ","
-# The beginning of that property, with its separator, in the body of a batch.
+# The beginnings of properties, with their separator, in the body of a batch.
 _MULTI_DISPATCH = f"{properties.INNER_MULTI_DISPATCH}\x01".encode()
+_TIMER_DELETION = f"{properties.TIMER_DEL_UNIQKEY}\x01".encode()
 # The groups of producers need no permission: sending to a topic does.
 _PRODUCERS = "producerdataset"
 
@@ -80,8 +81,7 @@ def permissions(spec: RequestSpec, fields: dict[str, str], body: bytes) -> Itera
         yield from read(needs.body, body)
     if spec.send is not None:
         yield from of_properties(fields.get(spec.send.properties, ""))
-        if _dispatches_batch(spec, fields, body):
-            yield from _ALL_QUEUES
+        yield from _of_batch(spec, fields, body)
 
 
 def depend_on_names(spec: RequestSpec, fields: dict[str, str], body: bytes) -> bool:
@@ -96,15 +96,20 @@ def depend_on_names(spec: RequestSpec, fields: dict[str, str], body: bytes) -> b
     text = fields.get(spec.send.properties, "")
     if properties.INNER_MULTI_DISPATCH in text or properties.TIMER_DEL_UNIQKEY in text:
         return False
-    return not _dispatches_batch(spec, fields, body)
+    return not _of_batch(spec, fields, body)
 
 
-def _dispatches_batch(spec: RequestSpec, fields: dict[str, str], body: bytes) -> bool:
-    """Return whether a batch has a message for further queues, which only forged ones have.
+def _of_batch(spec: RequestSpec, fields: dict[str, str], body: bytes) -> tuple[Permission, ...]:
+    """Return the permissions that a batch needs because its messages affect other topics, as only forged ones do.
 
-    The batch is not parsed: brokers read negative lengths in it otherwise than we do.
+    The batch is not parsed: brokers read negative lengths in it otherwise than we do. They remove a delayed message
+    when they store one of the batch again, after a delivery that was not acknowledged (PopReviveService.reviveRetry).
     """
-    return may_be_batch(spec.code, fields) and _MULTI_DISPATCH in body
+    if not may_be_batch(spec.code, fields):
+        return ()
+    if _MULTI_DISPATCH in body:
+        return _ALL_QUEUES
+    return _ALL_QUEUES[:1] if _TIMER_DELETION in body else ()
 
 
 def of_properties(text: str) -> Iterator[Permission]:

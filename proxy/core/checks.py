@@ -76,11 +76,10 @@ def first_checks(settings: Settings) -> tuple[Check, ...]:
     """Return the checks before the decision about permissions. An embedded broker gets no signatures of Gantry."""
     access_key = settings.cluster.access_key
     if settings.has_embedded_broker:
-        # It has no lite topics, and encodes records itself.
+        # It has no lite topics, encodes records itself, and copies no half messages.
         return (well_formed,)
-    if access_key is None:
-        return well_formed, send_checks.records, send_checks.lite_queues
-    return well_formed, send_checks.records, send_checks.lite_queues, OwnCredentials(access_key).check
+    checks: tuple[Check, ...] = (well_formed, send_checks.records, send_checks.half_messages, send_checks.lite_queues)
+    return checks if access_key is None else (*checks, OwnCredentials(access_key).check)
 
 
 class Tools:

@@ -9,6 +9,7 @@ from remoting.compression import CompressionType
 from remoting.errors import InvalidRequest
 from remoting.messages import TRANSACTION_MASK, SysFlag
 from remoting.names import LITE_SEPARATOR, LMQ_PREFIX, parent_topic
+from remoting.properties import MessageType
 
 
 def records(context: Context) -> None:
@@ -27,6 +28,27 @@ def records(context: Context) -> None:
         raise InvalidRequest(f"the sys flag {flag[:_MAX_SHOWN]!r} is not one of a client")
     if is_batch(context.code, context.fields):
         messages.check_batch(context.command.body)
+
+
+def half_messages(context: Context) -> None:
+    """Reject a half message that names the place of another one.
+
+    Brokers write the place into a copy of a half message that they check later. When such a copy comes before the
+    message at that place, a broker forgets that this one was ended, asks its producer again and so commits it twice,
+    whoever has sent it (TransactionalMessageServiceImpl.checkPrepareQueueOffset). Raises InvalidRequest.
+    """
+    spec = context.spec
+    if spec is None or spec.send is None:
+        return
+    text = context.fields.get(spec.send.properties, "")
+    if (
+        properties.TRANSACTION_PREPARED_QUEUE_OFFSET in text
+        and properties.get(text, properties.TRANSACTION_PREPARED_QUEUE_OFFSET) is not None
+        and properties.message_type(text) is MessageType.TRANSACTION
+    ):
+        raise InvalidRequest(
+            f"a half message of a client has no property {properties.TRANSACTION_PREPARED_QUEUE_OFFSET}"
+        )
 
 
 def lite_queues(context: Context) -> None:

@@ -15,7 +15,7 @@ from proxy.core.context import Context
 from proxy.core.long_poll import end_poll
 from proxy.core.messaging import Messaging
 from proxy.core.principal import OWN, Principal
-from proxy.core.remoting_channel import RemotingChannel
+from proxy.core.remoting_channel import BrokerChannel, RemotingChannel
 from proxy.frontends.grpc_frontend import GrpcFrontend
 from remoting.close_cause import CloseCause
 from remoting.command import RemotingCommand
@@ -34,7 +34,8 @@ class Revocation:
     """Ends polls, memberships and clients that changed users, credentials and policies, or expired tokens, no longer
     permit.
 
-    channels: returns the open remoting connections. clock: seconds since 1970.
+    channels: returns the open remoting connections. clock: seconds since 1970. end_at_broker: ends the memberships at
+    the embedded broker for which its argument returns False, and returns their number; without that broker, 0.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Revocation:
         self._core = core
         self._authority = authority
         self._channels = channels
+        self.end_at_broker: Callable[[Callable[[Channel, str], bool]], int] = lambda may_stay: 0
         self._clients = grpc.clients
         self._streams = grpc.service.telemetry.streams
         self._lifecycle = grpc.service.client_lifecycle
@@ -57,12 +59,15 @@ class Revocation:
         """End polls, memberships and clients that users and policies no longer permit."""
         polls = self._end_polls()
         connections = self._close_members()
+        memberships = self._end_memberships_at_broker()
         clients = self._remove_clients()
-        if polls or connections or clients:
+        if polls or connections or memberships or clients:
             _log.info(
-                "revoked permissions ended %d polls, %d remoting connections and %d gRPC clients",
+                "revoked permissions ended %d polls, %d remoting connections, %d memberships at the embedded broker"
+                " and %d gRPC clients",
                 polls,
                 connections,
+                memberships,
                 clients,
             )
 
@@ -119,17 +124,30 @@ class Revocation:
                 channel.close(CloseCause.REVOKED)
         return closed
 
+    def _end_memberships_at_broker(self) -> int:
+        """End memberships of the embedded broker's own listener, whose connections may be those of other replicas."""
+        channels: dict[Channel, RemotingChannel] = {
+            channel: channel for channel in self._channels() if isinstance(channel, BrokerChannel)
+        }
+
+        def may_stay(channel: Channel, group: str) -> bool:
+            known = channels.get(channel)
+            return known is None or self._may_be_in(known, group)
+
+        return self.end_at_broker(may_stay) if channels else 0
+
     def _may_stay(self, member: Member, channel: RemotingChannel) -> bool:
         """Return whether a member may be in all its groups: its last heartbeat need not name those of former ones.
 
         A producer group needs no permission.
         """
+        return all(self._may_be_in(channel, group) for group in member.consumers)
+
+    def _may_be_in(self, channel: RemotingChannel, group: str) -> bool:
+        """Return whether a sender of the connection's heartbeats may be in a consumer group."""
         # Each of them has sent a heartbeat.
         senders, host = channel.session.heartbeat_users.values() or (channel.principal,), channel.peer.address.host
-        return all(
-            any(self._has(sender, (member_permission(group),), host) for sender in senders)
-            for group in member.consumers
-        )
+        return any(self._has(sender, (member_permission(group),), host) for sender in senders)
 
     def _remove_clients(self) -> int:
         removed = set()

@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 
+from proxy.settings.written_files import is_complete
 from proxy.traffic_rules.model import RuleFile
 from proxy.traffic_rules.parsing import RulesError, parse
 
@@ -56,12 +58,18 @@ class RulesReloader:
             apply(version.rules)
 
     async def reload(self) -> ReloadOutcome:
-        """Check the file and apply it if it has changed. An invalid version is logged and the former rules remain."""
+        """Check the file and apply it if it has changed and is complete.
+
+        An invalid version is logged and the former rules remain.
+        """
         file = self._file
         if file is None:
             return ReloadOutcome.UNCHANGED
         async with self._lock:
-            version = await anyio.to_thread.run_sync(_read, file, self._stamp)
+            if await anyio.to_thread.run_sync(_stamp_of, file) == self._stamp:
+                return ReloadOutcome.UNCHANGED
+            complete = await is_complete(partial(_stamp_of, file))
+            version = await anyio.to_thread.run_sync(_read, file, self._stamp) if complete else _INCOMPLETE
             if version is None:
                 return ReloadOutcome.UNCHANGED
             self._stamp = version.stamp
@@ -78,16 +86,31 @@ class RulesReloader:
             return outcome
 
 
-def _read(file: Path, known_stamp: object = None) -> _Version | None:
-    """Return the file's version; None if its stamp is still `known_stamp`."""
-    stamp: object
+# Its stamp is that of no file, so that the next check reads the file.
+_INCOMPLETE = _Version("", "it is still being written")
+
+
+def _stamp_of(file: Path) -> object:
+    """Return a value that differs between versions of a file."""
     try:
         status = file.stat()
-        stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
+    except OSError as error:
+        return _text(error)
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _text(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def _read(file: Path, known_stamp: object = None) -> _Version | None:
+    """Return the file's version; None if its stamp is still `known_stamp`."""
+    stamp = _stamp_of(file)
+    try:
         text = file.read_text(encoding="utf-8") if stamp != known_stamp else ""
     except (OSError, UnicodeDecodeError) as error:
-        stamp = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        return None if stamp == known_stamp else _Version(stamp, stamp)
+        problem = _text(error)
+        return None if problem == known_stamp else _Version(problem, problem)
     if stamp == known_stamp:
         return None
     try:

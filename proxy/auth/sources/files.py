@@ -11,6 +11,7 @@ import anyio.to_thread
 from proxy.auth.policy import Directory
 from proxy.auth.sources.source import AuthError
 from proxy.settings.secret_files import check_mode
+from proxy.settings.written_files import is_complete
 
 _log = logging.getLogger("gantry.auth")
 
@@ -47,7 +48,10 @@ class FileSource:
         self._stamp, self.directory = self._load()
 
     async def refresh(self) -> bool:
-        """Load the files again if they have changed; an unusable version is logged, and the former remains."""
+        """Load the files again if they have changed and are complete.
+
+        An unusable version is logged, and the former remains.
+        """
         async with self._refreshing:
             return await self._refresh()
 
@@ -58,17 +62,23 @@ class FileSource:
             return self._expire()
         if stamp == self._rejected:
             return self._expire()
+        if not await is_complete(self._read_stamp):
+            self._failed(f"{self._path}: it is still being written")
+            return self._expire()
         try:
             self._stamp, self.directory = await anyio.to_thread.run_sync(self._load)
         except AuthError as error:
             self._rejected = None if isinstance(error, _Unreadable) else stamp
-            if str(error) != self.error:
-                _log.error("changed users and policies are not usable, the former remain in force: %s", error)
-            self.error = str(error)
+            self._failed(str(error))
             return self._expire()
         self.error = self._rejected = None
         _log.info("loaded %d users from %s", len(self.directory.users), self._path)
         return True
+
+    def _failed(self, problem: str) -> None:
+        if problem != self.error:
+            _log.error("changed users and policies are not usable, the former remain in force: %s", problem)
+        self.error = problem
 
     def _expire(self) -> bool:
         """Disable the expired users; return whether there are some."""

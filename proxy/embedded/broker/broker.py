@@ -215,6 +215,14 @@ class Broker:
         for group in self.members.remove_channel(channel):
             self.notify_members(group)
 
+    def end_memberships(self, may_stay: Callable[[Channel, str], bool]) -> int:
+        """Remove the members of consumer groups that may not stay there; return the number of memberships."""
+        ended = [(channel, group) for channel, group in self.members.memberships() if not may_stay(channel, group)]
+        for channel, group in ended:
+            self.members.remove_consumer(group, channel)
+            self.notify_members(group)
+        return len(ended)
+
     def notify_members(self, group: str) -> None:
         """Notify the members of a consumer group of a change of the group, soon."""
         self._notices.changed(group, self.now)

@@ -171,6 +171,12 @@ class Members:
 
     # Lookups.
 
+    def memberships(self) -> Iterator[tuple[Channel, str]]:
+        """Yield each channel with each of its consumer groups."""
+        for channel, memberships in self._memberships.items():
+            for group in memberships.consumers:
+                yield channel, group
+
     def subscription(self, group: str, topic: str) -> Subscription | None:
         consumers = self.consumers.get(group)
         return None if consumers is None else consumers.subscriptions.get(topic)

@@ -271,15 +271,28 @@ def test_properties_that_affect_other_topics_need_their_permissions(
 
 
 @pytest.mark.parametrize("batch", ["true", "TRUE", "false"])
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"INNER_MULTI_DISPATCH": "%LMQ%payments", "INNER_MULTI_QUEUE_OFFSET": "7"},
+        {"TIMER_DEL_UNIQKEY": "7F000001", "TIMER_DELAY_SEC": "10"},
+    ],
+    ids=lambda forged: next(iter(forged)),
+)
 @pytest.mark.parametrize("code", SENDS)
-def test_batches_with_messages_for_further_queues_need_all_topics(tmp_path: Path, code: int, batch: str) -> None:
-    """Brokers with multi-dispatch put a message of a batch at any offset of the queues that it names."""
-    pairs = properties.encode({"INNER_MULTI_DISPATCH": "%LMQ%payments", "INNER_MULTI_QUEUE_OFFSET": "7"})
+def test_batches_with_messages_that_affect_other_topics_need_all_topics(
+    tmp_path: Path, code: int, batch: str, forged: dict[str, str]
+) -> None:
+    """Brokers with multi-dispatch put a message of a batch at any offset of the queues that it names.
+
+    They remove the delayed message with an id when they store the one of the batch again for a group that pops.
+    """
+    pairs, name = properties.encode(forged), next(iter(forged))
     made = authority(tmp_path)
 
     def batch_of(text: str) -> RemotingCommand:
         sent = command(code, **{SEND_FIELD_NAMES[code].batch: batch})
-        sent.body = encode_batch([BatchMessage(0, b"INNER_MULTI_DISPATCH", ""), BatchMessage(0, b"x", text)])
+        sent.body = encode_batch([BatchMessage(0, name.encode(), ""), BatchMessage(0, b"x", text)])
         return sent
 
     # A decision about the topic alone is remembered.

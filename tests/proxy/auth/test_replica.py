@@ -31,6 +31,7 @@ from proxy.settings.model import Settings
 from remoting.codes import RequestCode, ResponseCode
 from remoting.signature import Credentials
 from tests.cluster.client import Client as BrokerClient
+from tests.cluster.client import lists, wait_until
 from tests.ports import free_port
 from tests.proxy.auth.test_authority import command
 from tests.proxy.auth.users import (
@@ -339,6 +340,22 @@ async def test_the_embedded_brokers_own_listener(tmp_path: Path) -> None:
                 sent = signed(command(code), credentials)
                 assert (await client.ask(code, dict(sent.fields))).code == NO_PERMISSION
             assert (await client.ask(code, dict(signed(command(code), ROOT).fields))).code == 0
+
+
+async def test_a_revoked_permission_ends_memberships_at_the_embedded_brokers_own_listener(tmp_path: Path) -> None:
+    """Other clients of the connection, which may be that of another replica, stay in their groups."""
+    broker, both = f"127.0.0.1:{free_port()}", '"Group:g", "Group:other"'
+    async with replica(tmp_path, embedded={"directory": tmp_path / "data", "listen": broker}) as app:
+        file = write(tmp_path / "users.txt", OWN_FILE.replace('"Group:g"', both))
+        await until(lambda: app.authority is not None and app.authority.epoch)
+        async with BrokerClient(broker, "c1", credentials=ALICE) as leaving, BrokerClient(broker) as admin:
+            admin.credentials = ROOT
+            await leaving.heartbeat({"g": ["orders"], "other": ["orders"]})
+            await admin.heartbeat({"g": ["orders"]})
+            assert await admin.consumers("g") == sorted(["c1", admin.client_id])
+            write(file, OWN_FILE.replace('"Group:g"', '"Group:other"'))
+            await wait_until(lists(admin, "g", admin.client_id), timeout=10.0)
+            assert (await admin.consumers("other"), leaving.closed) == (["c1"], False)
 
 
 async def test_traffic_rules_match_users(tmp_path: Path) -> None:

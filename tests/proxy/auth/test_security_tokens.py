@@ -6,13 +6,16 @@ from pathlib import Path
 import pytest
 
 from protos.apache.rocketmq.v2.definition_pb2 import Code
-from proxy.core.principal import Failure
+from proxy.auth.admin_users import AdminUsers
+from proxy.auth.passwords import hash_password
+from proxy.core.principal import Failure, Method
 from remoting.codes import RequestCode
-from remoting.signature import SECURITY_TOKEN
+from remoting.signature import SECURITY_TOKEN, Credentials
+from tests.proxy.auth.test_admin_users import basic
 from tests.proxy.auth.test_authority import command
 from tests.proxy.auth.test_grpc_guard import guard
 from tests.proxy.auth.test_replica import GrpcClient, dialled, replica, rpcs
-from tests.proxy.auth.users import ALICE, BOB, OWN_FILE, authority, grpc_metadata, signed, write
+from tests.proxy.auth.users import ALICE, BOB, OWN_FILE, ROOT, authority, grpc_metadata, signed, write
 from tests.proxy.fakes import peer
 from tests.proxy.replica import Client
 
@@ -43,6 +46,18 @@ def test_tokens_of_users_without_one_are_ignored_as_by_the_official_proxy(tmp_pa
     sent = signed(command(RequestCode.GET_ROUTEINFO_BY_TOPIC), replace(BOB, security_token="any"))
     assert made.of_command(sent, peer()).failure is None
     assert guard(made)._principal({**grpc_metadata(BOB), "x-mq-session-token": "any"}, peer()).failure is None
+
+
+@pytest.mark.parametrize("secret", ["secret-of-root", "password-of-root"])
+def test_a_user_with_a_token_does_not_log_in_with_the_secret_alone(tmp_path: Path, secret: str) -> None:
+    """The password for the admin API is a credential of its own."""
+    password = f'password = "{hash_password(secret)}"' if secret == "password-of-root" else ""
+    own = f'secret = "{ROOT.secret_key}"'
+    made = authority(tmp_path, OWN_FILE.replace(own, f'{own}\nsecurity_token = "{TOKEN}"\n{password}'))
+    users, login = AdminUsers(made, guard(made)), basic(Credentials(ROOT.access_key, secret))
+    for _ in range(2):
+        assert users(login, "192.0.2.1") == ((ROOT.access_key, "write") if password else None)
+    assert made.counts == ({} if password else {(Method.PASSWORD, "wrong security token"): 2})
 
 
 async def test_a_replica_checks_tokens_of_both_protocols(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from proxy.core.context import Context
-from proxy.core.send_checks import lite_queues, records
+from proxy.core.send_checks import half_messages, lite_queues, records
 from remoting import messages, properties
 from remoting.codes import RequestCode
 from remoting.errors import BodyError, InvalidRequest
@@ -107,3 +107,27 @@ async def test_messages_at_which_a_broker_would_stop_are_rejected(pairs: dict[st
         else:
             with pytest.raises(InvalidRequest):
                 lite_queues(sent)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("code", SEND_FIELD_NAMES)
+@pytest.mark.parametrize(
+    ("pairs", "accepted"),
+    [
+        ({"TRAN_MSG": "true", "KEYS": "TRAN_PREPARED_QUEUE_OFFSET"}, True),
+        # A copy of a message that was committed.
+        ({"TRAN_PREPARED_QUEUE_OFFSET": "7"}, True),
+        ({"TRAN_PREPARED_QUEUE_OFFSET": "7", "TRAN_MSG": "false"}, True),
+        ({"TRAN_PREPARED_QUEUE_OFFSET": "7", "TRAN_MSG": "true"}, False),
+        ({"TRAN_MSG": "True", "TRAN_PREPARED_QUEUE_OFFSET": "7"}, False),
+    ],
+)
+async def test_a_half_message_does_not_name_the_place_of_another(
+    code: int, pairs: dict[str, str], accepted: bool
+) -> None:
+    sent = context(code, {SEND_FIELD_NAMES[code].properties: properties.encode(pairs)})
+    if accepted:
+        half_messages(sent)
+    else:
+        with pytest.raises(InvalidRequest, match="TRAN_PREPARED_QUEUE_OFFSET"):
+            half_messages(sent)
