@@ -169,6 +169,7 @@ def _options(item: ListenSettings, settings: Settings, *, with_tls: bool) -> Lis
         max_negotiations=settings.limits.negotiations,
         max_handshakes=settings.limits.handshakes,
         reuse_port=settings.workers > 1,
+        leave_descriptors=True,
         dead_peer_timeout=settings.limits.dead_peer_timeout,
         socket_mode=int(item.socket_mode, 8),
     )
