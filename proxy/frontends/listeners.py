@@ -69,7 +69,7 @@ class Listeners:
         """Start to accept connections and return the advertised listeners. Raises OSError that names the address."""
         try:
             for listener in self._listeners:
-                await _start(listener)
+                await start_listener(listener)
         except BaseException:
             # Close those that are open: an event loop may wait for ever for an unclosed server.
             await self.abort()
@@ -175,7 +175,7 @@ def _options(item: ListenSettings, settings: Settings, *, with_tls: bool) -> Lis
     )
 
 
-async def _start(listener: Listener) -> None:
+async def start_listener(listener: Listener) -> None:
     """Start a listener. Raises OSError that names the address."""
     try:
         await listener.start()
