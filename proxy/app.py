@@ -53,8 +53,8 @@ from proxy.frontends.remoting_frontend import RemotingFrontend
 from proxy.frontends.replica_drain import ReplicaDrain
 from proxy.frontends.revocation import Revocation
 from proxy.guards import Guards
+from proxy.observability import log_stream, request_logs
 from proxy.observability import metrics as prometheus
-from proxy.observability import request_logs
 from proxy.observability.metrics import Metrics, core_gauges
 from proxy.observability.metrics.server_push import CountedPush
 from proxy.observability.metrics.transactions import CountedTransactions
@@ -328,6 +328,7 @@ class App:
         self.metrics.add(
             partial(core_gauges.read, self.core, self.turns),
             partial(overload_metrics.read, self.overload, self.core),
+            log_stream.read_metrics,
         )
         if self.authority is not None:
             self.metrics.add(partial(auth_metrics.read, self.authority))
