@@ -57,6 +57,8 @@ class ListenerState:
     addresses: AddressLimit
     handshake_queue: HandshakeQueue
     certificate_expiry: CertificateExpiry
+    # Connections with this descriptor or a higher one are refused.
+    first_reserved_descriptor: int
     # The oldest first. A dict would take longer and longer to find its first key.
     negotiating: "OrderedDict[Connection, None]" = field(default_factory=OrderedDict)
     handshakes: set[asyncio.Task[None]] = field(default_factory=set)
@@ -167,6 +169,10 @@ class Connection(asyncio.Protocol):
         self._negotiation = Negotiation(listener.policy, self._sender)
         if listener.refusal is not None:
             self._refuse(Refused(Outcome.OVERLOAD, listener.refusal))
+            return
+        if transport.get_extra_info("socket").fileno() >= listener.first_reserved_descriptor:
+            reason = "clients have their share of the process's descriptors (ulimit -n)"
+            self._refuse(Refused(Outcome.OVERLOAD, reason))
             return
         if not listener.admit(self._outer):
             self._refuse(Refused(Outcome.OVERLOAD, f"{listener.options.max_connections} connections are open"))

@@ -5,12 +5,14 @@ import errno
 import os
 import socket
 import stat
+import sys
 from collections import Counter
 from typing import Any
 
 from protocol_negotiation.address_limit import AddressLimit
 from protocol_negotiation.certificate_expiry import CertificateExpiry
 from protocol_negotiation.connection import Connection, Handlers, ListenerState, OnOutcome, Rejectors
+from protocol_negotiation.descriptor_share import first_reserved_descriptor
 from protocol_negotiation.handshake_queue import HandshakeQueue
 from protocol_negotiation.negotiation import HANDED_OVER, Policy
 from protocol_negotiation.options import ListenerOptions
@@ -130,6 +132,7 @@ class Listener:
             AddressLimit(self.options.max_connections_per_address, loop.time),
             HandshakeQueue(self.options.max_handshakes, loop),
             CertificateExpiry(self.options.name, loop),
+            first_reserved_descriptor() if self.options.leave_descriptors else sys.maxsize,
         )
         return self._state
 

@@ -22,6 +22,7 @@ class ListenerOptions:
             sockets and trusted proxies without a PROXY header are exempt.
         max_negotiations: maximum number of connections in negotiation; above it, the oldest one is closed.
         max_handshakes: maximum number of concurrent TLS handshakes; further ones wait.
+        leave_descriptors: refuse connections that would use the process's last descriptors (`descriptor_share.py`).
         dead_peer_timeout: seconds after which the kernel closes a TCP connection whose host does not answer any more,
             or, on Linux, whose receive window stays zero; 0: as the system says.
         socket_mode: permissions of a Unix socket; to connect, a process must be able to write.
@@ -39,6 +40,7 @@ class ListenerOptions:
     max_connections_per_address: int = 0
     max_negotiations: int = 4096
     max_handshakes: int = 256
+    leave_descriptors: bool = False
     reuse_port: bool = False
     dead_peer_timeout: int = 0
     socket_mode: int = 0o600

@@ -24,7 +24,7 @@ from protocol_negotiation.rejection import Http1Rejector
 from proxy.admin.http.admin_api import AdminApi
 from proxy.auth import auth_metrics
 from proxy.auth.admin_users import AdminUsers
-from proxy.auth.audit import to_file
+from proxy.auth.audit import LostLines, to_file
 from proxy.auth.audit_topic import AuditTopic
 from proxy.auth.reload import reload
 from proxy.auth.sources.brokers import BrokerSource
@@ -53,8 +53,8 @@ from proxy.frontends.remoting_frontend import RemotingFrontend
 from proxy.frontends.replica_drain import ReplicaDrain
 from proxy.frontends.revocation import Revocation
 from proxy.guards import Guards
+from proxy.observability import log_stream, request_logs
 from proxy.observability import metrics as prometheus
-from proxy.observability import request_logs
 from proxy.observability.metrics import Metrics, core_gauges
 from proxy.observability.metrics.server_push import CountedPush
 from proxy.observability.metrics.transactions import CountedTransactions
@@ -244,6 +244,7 @@ class App:
         if isinstance(self.backend, ClusterBackend):
             self.backend.on_unresponsive.append(self.core.end_polls_at)
         topic = self.settings.auth.audit_topic
+        self._lost_audit_lines = LostLines()
         self._audit = None if topic is None else AuditTopic(topic, SyncTopic(self.backend, topic).send)
         self._wire_metrics()
 
@@ -329,6 +330,7 @@ class App:
         self.metrics.add(
             partial(core_gauges.read, self.core, self.turns),
             partial(overload_metrics.read, self.overload, self.core),
+            log_stream.read_metrics,
         )
         if self.authority is not None:
             self.metrics.add(partial(auth_metrics.read, self.authority))
@@ -336,7 +338,7 @@ class App:
             self._node.count_for(self.metrics)
         backend = self.backend if isinstance(self.backend, ClusterBackend) else self._node
         services = (self.rules, self.grpc, self.certificates, self.admin_services, self.admin)
-        optional = (self.traffic, self.admin_grpc, self.tracing, self._audit)
+        optional = (self._lost_audit_lines, self.traffic, self.admin_grpc, self.tracing, self._audit)
         for part in (self._transactions, self._push, backend, *services, *optional):
             if part is not None:
                 self.metrics.add(part.read_metrics)
@@ -367,7 +369,7 @@ class App:
         stack.callback(self.overload.close)
         stack.enter_context(ticking(self._wheel))
         stack.enter_context(self.metrics.running())
-        stack.enter_context(to_file(self.settings.auth))
+        stack.enter_context(to_file(self.settings.auth, self._lost_audit_lines))
         if self.traffic is not None:
             self.traffic.start()
             stack.push_async_callback(self.traffic.close)

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 import orjson
 
 from proxy.core.principal import Principal
+from proxy.observability.metrics.family import Family, Kind, Samples
 from proxy.settings.auth import AuthSettings
 from proxy.settings.naming import naming
 
@@ -23,6 +24,11 @@ _log = logging.getLogger(LOGGER)
 _LINES_PER_SECOND = 50
 # Characters of names that clients choose.
 _MAX_LENGTH = 128
+LOST_LINES = Family(
+    "gantry_audit_file_lost_lines",
+    Kind.COUNTER,
+    "Lines of the audit log that could not be written to `auth.audit`, as on a full disk.",
+)
 
 
 class AuditLog:
@@ -81,9 +87,24 @@ def _write(line: dict[str, object]) -> None:
     _log.info("%s", orjson.dumps({"at": datetime.now(UTC), **line}, option=orjson.OPT_OMIT_MICROSECONDS).decode())
 
 
+class LostLines:
+    """The number of lines that the file of the audit log lacks."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def add(self) -> None:
+        """Count one line."""
+        self._count += 1
+
+    def read_metrics(self) -> Iterator[tuple[Family, Samples]]:
+        """Yield the family of the lines."""
+        yield LOST_LINES, {(): self._count}
+
+
 @contextmanager
-def to_file(settings: AuthSettings) -> Iterator[None]:
-    """Write the audit log to the file of the settings, if any. Raises OSError."""
+def to_file(settings: AuthSettings, lost: LostLines | None = None) -> Iterator[None]:
+    """Write the audit log to the file of the settings, if any; `lost` counts unwritten lines. Raises OSError."""
     path = settings.audit
     if path is None:
         yield
@@ -93,7 +114,7 @@ def to_file(settings: AuthSettings) -> Iterator[None]:
 
     with naming("auth.audit"):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handler = AuditFile(path, settings.audit_size, settings.audit_files)
+        handler = AuditFile(path, settings.audit_size, settings.audit_files, (lost or LostLines()).add)
     handler.setFormatter(logging.Formatter("%(message)s"))
     _log.addHandler(handler)
     try:

@@ -3,6 +3,7 @@
 import fcntl
 import logging
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,14 +17,16 @@ class AuditFile(logging.Handler):
     the size rotates the files, and the others go on in the new one. Only the owner can read the files.
 
     size: maximum in bytes. files: rotated ones that are kept, as PATH.1 (the newest), PATH.2, …
+    on_lost: called for each line that cannot be written.
     """
 
-    def __init__(self, path: Path, size: int, files: int) -> None:
+    def __init__(self, path: Path, size: int, files: int, on_lost: Callable[[], None] = lambda: None) -> None:
         super().__init__()
         # The working directory may change.
         self._path = path.absolute()
         self._size = size
         self._files = files
+        self._on_lost = on_lost
         self._descriptor = self._open()
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -31,6 +34,7 @@ class AuditFile(logging.Handler):
         try:
             self._write(f"{self.format(record)}\n".encode("utf-8", "replace"))
         except Exception:  # as of the handlers of `logging`: a full disk fails no request
+            self._on_lost()
             self.handleError(record)
 
     def close(self) -> None:
@@ -56,11 +60,20 @@ class AuditFile(logging.Handler):
             if found.st_size and found.st_size + len(line) > self._size:
                 self._rotate()
                 return False
-            while line:
-                line = line[os.write(self._descriptor, line) :]
+            self._append(line, found.st_size)
             return True
         finally:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+    def _append(self, line: bytes, size: int) -> None:
+        """Write a line at the end of the file of this size, all or nothing: the rest of a full disk has room for a part
+        of a line, to which the next line would be joined. Raises OSError."""
+        try:
+            while line:
+                line = line[os.write(self._descriptor, line) :]
+        except OSError:
+            os.ftruncate(self._descriptor, size)
+            raise
 
     def _is_current(self, found: os.stat_result) -> bool:
         try:

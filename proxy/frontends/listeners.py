@@ -69,7 +69,7 @@ class Listeners:
         """Start to accept connections and return the advertised listeners. Raises OSError that names the address."""
         try:
             for listener in self._listeners:
-                await _start(listener)
+                await start_listener(listener)
         except BaseException:
             # Close those that are open: an event loop may wait for ever for an unclosed server.
             await self.abort()
@@ -169,12 +169,13 @@ def _options(item: ListenSettings, settings: Settings, *, with_tls: bool) -> Lis
         max_negotiations=settings.limits.negotiations,
         max_handshakes=settings.limits.handshakes,
         reuse_port=settings.workers > 1,
+        leave_descriptors=True,
         dead_peer_timeout=settings.limits.dead_peer_timeout,
         socket_mode=int(item.socket_mode, 8),
     )
 
 
-async def _start(listener: Listener) -> None:
+async def start_listener(listener: Listener) -> None:
     """Start a listener. Raises OSError that names the address."""
     try:
         await listener.start()

@@ -3,7 +3,6 @@
 import json
 import logging
 import re
-import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -11,6 +10,7 @@ from typing import Any, TextIO
 
 import orjson
 
+from proxy.observability.log_stream import handler_of
 from proxy.settings.logs import LogSettings
 
 _TEXT = "%(asctime)s %(levelname)-7s {worker}%(name)s: %(message)s"
@@ -26,7 +26,7 @@ def configure(settings: LogSettings, level: str, stream: TextIO | None = None, w
 
     `worker` is the number of the process among several workers, which is then part of each line.
     """
-    handler = logging.StreamHandler(sys.stderr if stream is None else stream)
+    handler = handler_of(stream)
     handler.setFormatter(JsonFormatter(worker) if settings.format == "json" else TextFormatter(worker))
     handler.addFilter(BurstFilter(settings.burst))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -21,6 +21,7 @@ from prometheus_client.registry import Collector
 from protocol_negotiation.listener import Listener, ListenerOptions
 from protocol_negotiation.peer import HostPort
 from protocol_negotiation.tls import TlsMode
+from proxy.frontends.listeners import start_listener
 from proxy.observability.metrics import family
 from proxy.observability.metrics.exposition import families, serve
 from proxy.observability.metrics.family import Family, Snapshot
@@ -206,12 +207,12 @@ class Supervisor(Collector):
         return self._status
 
     async def _check_addresses(self) -> None:
-        """Raise OSError if an address is in use. SO_REUSEPORT would share it with the workers of another supervisor,
-        which would get half of the connections."""
+        """Check that no address is in use. SO_REUSEPORT would share it with the workers of another supervisor, which
+        would get half of the connections. Raises OSError that names the address."""
         for item in self._settings.listen:
             options = ListenerOptions(item.address, HostPort.parse(item.address), tls_mode=TlsMode.DISABLED)
             listener = Listener(options, {}, None, lambda outcome, peer, first: None)
-            await listener.start()
+            await start_listener(listener)
             await listener.close()
 
     async def _run_worker(self, worker: Worker) -> None:

@@ -1,10 +1,13 @@
 """Limits of the listener: connections per source address, negotiations, TLS handshakes."""
 
 import asyncio
+import resource
+import socket
 import ssl
 
 import pytest
 
+from protocol_negotiation.descriptor_share import first_reserved_descriptor
 from protocol_negotiation.detect import Protocol
 from protocol_negotiation.negotiation import Outcome
 from protocol_negotiation.rejection import Rejector
@@ -23,6 +26,40 @@ from tests.protocol_negotiation.servers import (
 
 FRAME = remoting_frame(body=b"body")
 OTHER_CLIENT = PROXY_V1.replace(b"192.0.2.7", b"192.0.2.8")
+
+
+def test_connections_leave_a_share_of_the_descriptors_to_the_process(
+    run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Files and connections to brokers need them, and clients are served only together with these."""
+
+    async def scenario() -> None:
+        with socket.socket() as lowest:
+            first_free = lowest.fileno()
+        # The listener has two descriptors or more, and each connection one at either end.
+        monkeypatch.setattr(resource, "getrlimit", lambda _: (8 * (first_free + 20), 0))
+        assert first_reserved_descriptor() == 7 * (first_free + 20)
+        monkeypatch.setattr(resource, "getrlimit", lambda _: (round((first_free + 20) * 8 / 7), 0))
+        async with listening(leave_descriptors=True) as running:
+            writers = []
+            for _ in range(12):
+                _, writer = await running.connect()
+                writers.append(writer)
+                writer.write(FRAME)
+            outcomes = [(await running.outcome())[0] for _ in writers]
+            assert outcomes.count(Outcome.REMOTING) in range(4, 12)
+            assert set(outcomes) == {Outcome.REMOTING, Outcome.OVERLOAD}
+            for writer in writers:
+                await close_client(writer)
+            await asyncio.sleep(0.1)
+            await close_client(await served(running))
+        # As for the connections of other workers and of operators.
+        monkeypatch.setattr(resource, "getrlimit", lambda _: (8, 0))
+        async with listening() as running:
+            await close_client(await served(running))
+
+    run(scenario())
+    assert "share of the process's descriptors" in caplog.text
 
 
 class EchoingRejector(Rejector):

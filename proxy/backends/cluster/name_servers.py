@@ -1,7 +1,8 @@
 """Requests to the name servers: routes, the list of brokers, deletion of topics, and requests of tools."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
 
 from protocol_negotiation.tls_client import ClientTlsSource
 from proxy.backends.cluster.server_connection import ServerConnection
@@ -17,6 +18,8 @@ from remoting.fastjson import load_object
 from remoting.routes import Replicas, TopicRoute, merge_clusters, merge_routes, parse, parse_cluster
 from remoting.tasks import spawn
 from remoting.timeout_wheel import TimeoutWheel
+
+_T = TypeVar("_T")
 
 # Seconds to wait for further name servers after the first reply.
 _STRAGGLER_TIMEOUT = 1.0
@@ -58,17 +61,7 @@ class NameServers:
         queues. Raises TopicNotExist if at least one name server answered and none has the topic, otherwise
         ServiceUnavailable.
         """
-        tasks = [spawn(self._route(server, topic)) for server in self._servers]
-        done, late = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        while late and not any(task.exception() is None for task in done):
-            more, late = await asyncio.wait(late, return_when=asyncio.FIRST_COMPLETED)
-            done |= more
-        if late:
-            more, late = await asyncio.wait(late, timeout=_STRAGGLER_TIMEOUT)
-            done |= more
-        for task in late:
-            task.cancel()
-        outcomes = [task.exception() or task.result() for task in tasks if task in done]
+        outcomes = await _outcomes([self._route(server, topic) for server in self._servers])
         routes = [route for route in outcomes if isinstance(route, TopicRoute)]
         if routes:
             return merge_routes(routes)
@@ -86,8 +79,12 @@ class NameServers:
         raise ServiceUnavailable(f"{server.address} answered {reply.code}: {reply.remark}")
 
     async def brokers(self) -> dict[str, Replicas]:
-        """Return the brokers of all name servers that answer. Raises ServiceUnavailable if none answers."""
-        answers = await asyncio.gather(*map(self._view, self._servers), return_exceptions=True)
+        """Return the brokers of all name servers that answer within a second of the first.
+
+        Requests to a broker that has moved wait for it, and a name server may hang. Raises ServiceUnavailable if none
+        answers.
+        """
+        answers = await _outcomes([self._view(server) for server in self._servers])
         views = [answer for answer in answers if not isinstance(answer, BaseException)]
         if not views:
             raise ServiceUnavailable(f"no name server can be reached: {'; '.join(map(str, answers))}")
@@ -157,6 +154,21 @@ class NameServers:
             self._signer.sign(command)
         server.request(command, self._timeout, future)
         return await future
+
+
+async def _outcomes(requests: Sequence[Coroutine[Any, Any, _T]]) -> list[_T | BaseException]:
+    """Return the results and errors of requests, without those that end over a second after the first result."""
+    tasks = [spawn(request) for request in requests]
+    done, late = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    while late and not any(task.exception() is None for task in done):
+        more, late = await asyncio.wait(late, return_when=asyncio.FIRST_COMPLETED)
+        done |= more
+    if late:
+        more, late = await asyncio.wait(late, timeout=_STRAGGLER_TIMEOUT)
+        done |= more
+    for task in late:
+        task.cancel()
+    return [task.exception() or task.result() for task in tasks if task in done]
 
 
 def _refuse(_: RemotingConnection, command: RemotingCommand) -> None:

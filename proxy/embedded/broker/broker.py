@@ -36,7 +36,7 @@ from proxy.embedded.broker.topics import Topics
 from proxy.embedded.broker.transactions import Transactions
 from proxy.embedded.broker.user_table import Users
 from proxy.embedded.broker.work_budget import WorkBudget
-from proxy.embedded.store import Corrupt, StorageFailed, StorageFull, Store
+from proxy.embedded.store import StorageError, Store
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
@@ -51,8 +51,6 @@ _log = logging.getLogger("gantry.embedded")
 _SWEEP_INTERVAL = 10_000
 # Minimum number of outdated times of FIFO locks before the times are rebuilt.
 _MIN_OUTDATED_UNLOCKS = 1024
-
-_STORAGE_ERRORS = (StorageFull, StorageFailed, Corrupt)
 
 # Serves the requests of one code.
 Handler = Callable[["Broker", Request], Answer]
@@ -136,7 +134,7 @@ class Broker:
             return handler(self, request)
         except RemotingError as error:
             return commands.response(code_of(error), fields_of(request.command.code, error), remark=str(error))
-        except _STORAGE_ERRORS as error:
+        except StorageError as error:
             return _storage_error_response(error)
         except Exception:
             _log.exception("request %d failed", request.command.code)
@@ -184,7 +182,7 @@ class Broker:
             budget = WorkBudget(self._clock)
             try:
                 routine(self, now, budget)
-            except (RemotingError, *_STORAGE_ERRORS) as error:
+            except (RemotingError, StorageError) as error:
                 _log.error("a routine of the broker is postponed: %s", error)
             except Exception:
                 _log.exception("a routine of the broker failed")

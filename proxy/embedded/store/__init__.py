@@ -11,6 +11,7 @@ from typing import Protocol
 
 from proxy.embedded.store.errors import (
     Corrupt,
+    StorageBusy,
     StorageError,
     StorageFailed,
     StorageFull,
@@ -22,6 +23,7 @@ from remoting.messages import StoredMessage
 
 __all__ = [
     "Corrupt",
+    "StorageBusy",
     "StorageError",
     "StorageFailed",
     "StorageFull",
@@ -40,7 +42,7 @@ MAX_SIZE = 16 * 1024 * 1024
 class Table(Protocol):
     """An ordered map from bytes to bytes; its changes are as durable as the messages written next to them.
 
-    A change that raises StorageFull or StorageFailed has no effect.
+    A change that raises StorageFull, StorageFailed or StorageBusy has no effect.
     """
 
     def get(self, key: bytes) -> bytes | None:

@@ -13,7 +13,7 @@ from proxy.embedded.store.checkpointer import Checkpointer
 from proxy.embedded.store.damage import Damage
 from proxy.embedded.store.directory import DirectoryLock
 from proxy.embedded.store.disk_reserve import DiskReserve
-from proxy.embedded.store.errors import StorageFailed, StorageFull
+from proxy.embedded.store.errors import StorageError, StorageFailed, StorageFull
 from proxy.embedded.store.files import Files
 from proxy.embedded.store.frame import HEAD, Kind
 from proxy.embedded.store.group_commit import GroupCommit
@@ -121,7 +121,7 @@ class DurableStore:
     # Writing.
 
     def append(self, message: StoredMessage) -> StoredMessage:
-        """Write a message to its topic's queue. Raises StorageFull, StorageFailed, BodyError."""
+        """Write a message to its topic's queue. Raises StorageFull, StorageFailed, StorageBusy, BodyError."""
         batch = self._batch
         if batch is not None:
             return self._append_to(batch, message)
@@ -144,7 +144,10 @@ class DurableStore:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Write everything inside or nothing, also after a crash. Raises StorageFull, StorageFailed at its end."""
+        """Write everything inside or nothing, also after a crash.
+
+        Raises StorageFull, StorageFailed, StorageBusy at its end.
+        """
         if self._batch is not None:
             yield
             return
@@ -262,7 +265,7 @@ class DurableStore:
             position = self._log.prepare()
             mark = frame.encode(Kind.MARK, frame.mark(self._log.synced), position, self._log.seed)
             self._log.write(mark, counts=False)
-        except (StorageFull, StorageFailed):
+        except StorageError:
             # A mark only helps to distinguish damage from an unfinished write.
             return
 

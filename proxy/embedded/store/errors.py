@@ -19,6 +19,10 @@ class StorageFailed(StorageError):
     """
 
 
+class StorageBusy(StorageError):
+    """The process has no descriptor or memory for a file now. Nothing was written or lost; a retry may succeed."""
+
+
 class Corrupt(StorageError):
     """Data on the disk is not as it was written.
 

@@ -52,13 +52,20 @@ class Files:
         """Make contents and size durable."""
         _sync(file)
 
+    def open_directory(self, path: Path) -> int:
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
     def sync_directory(self, path: Path) -> None:
         """Make the creation and removal of names in a directory durable."""
-        file = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        file = self.open_directory(path)
         try:
-            os.fsync(file)
+            self.sync_names(file, path)
         finally:
             os.close(file)
+
+    def sync_names(self, file: int, path: Path) -> None:
+        """Make the names in a directory durable, whose descriptor is `file`."""
+        os.fsync(file)
 
     def unlink(self, path: Path) -> None:
         os.unlink(path)

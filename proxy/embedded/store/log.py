@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from proxy.embedded.store import frame, segment
-from proxy.embedded.store.errors import StorageFailed, StorageFull
+from proxy.embedded.store.errors import StorageBusy, StorageError, StorageFailed, StorageFull
 from proxy.embedded.store.files import Files
 from proxy.embedded.store.frame import HEAD, Frame, Hole
 from proxy.embedded.store.segment import Segment
@@ -15,6 +15,8 @@ from proxy.embedded.store.segment import Segment
 _log = logging.getLogger(__name__)
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
+# The process or the machine is short of something else; these say nothing about the disk.
+_SHORTAGES = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 _WINDOW = 1 << 20
 # Bytes of free space with which a full disk has room again: for some messages, not for the next one only.
 _ROOM = 1 << 20
@@ -31,6 +33,8 @@ class Log:
     def __init__(self, directory: Path, files: Files, segment_size: int) -> None:
         self.directory = directory
         self._files = files
+        # Open all the time: a name is made durable after its file was created, when no descriptor may be left.
+        self._directory_file = files.open_directory(directory)
         self._segment_size = segment_size
         self._segments = segment.existing(directory)
         self._starts = [part.start for part in self._segments]
@@ -67,7 +71,7 @@ class Log:
     def prepare(self) -> int:
         """Return the position of the next frames, which are encoded with `seed` and written together.
 
-        Raises StorageFull, StorageFailed.
+        Raises StorageFull, StorageFailed, StorageBusy.
         """
         if self.failed is not None:
             raise self.failed
@@ -76,7 +80,7 @@ class Log:
         return self.end
 
     def write(self, data: bytes, newest: int = 0, counts: bool = True) -> None:
-        """Write frames at the end, all or none. Raises StorageFull, StorageFailed.
+        """Write frames at the end, all or none. Raises StorageFull, StorageFailed, StorageBusy.
 
         newest: store timestamp (ms) of their last message. counts: whether they have to be durable.
         """
@@ -99,7 +103,7 @@ class Log:
             self.needed = self.end
 
     def roll(self, start: int) -> None:
-        """Begin a new segment at a position. Raises StorageFull, StorageFailed."""
+        """Begin a new segment at a position. Raises StorageFull, StorageFailed, StorageBusy."""
         tail = segment.new(self.directory, start)
         try:
             file = self._files.create(tail.path)
@@ -135,7 +139,9 @@ class Log:
         except OSError:
             _log.warning("a partly written record could not be removed immediately")
 
-    def _storage_error(self, error: OSError) -> StorageFull | StorageFailed:
+    def _storage_error(self, error: OSError) -> StorageError:
+        if error.errno in _SHORTAGES:
+            return _busy(error)
         if error.errno in _NO_ROOM:
             if not self.full:
                 self.full = True
@@ -177,15 +183,15 @@ class Log:
 
         The function may run in a thread and raises OSError.
         """
-        files, directory = self._files, self.directory if self._names_changed else None
+        files, names_changed = self._files, self._names_changed
         unsynced, sealed = list(self._unsynced), self._sealed
         self._unsynced, self._sealed, self._names_changed = {}, [], False
 
         def sync() -> None:
             for file in unsynced:
                 files.sync(file)
-            if directory is not None:
-                files.sync_directory(directory)
+            if names_changed:
+                files.sync_names(self._directory_file, self.directory)
             for file in sealed:
                 files.close(file)
 
@@ -206,19 +212,22 @@ class Log:
     # Reading.
 
     def read(self, position: int, size: int) -> bytes | None:
-        """Return the payload of the message frame of this size at a position; None if it is damaged or removed."""
+        """Return the payload of the message frame of this size at a position; None if it is damaged or removed.
+
+        Raises StorageBusy.
+        """
         part = self._at(position)
         if part is None:
             return None
         try:
             data = self._read(part, size, position)
         except OSError as error:
-            _log.error("the log cannot be read at %d: %s", position, error)
+            _report_unreadable(position, error)
             return None
         return frame.payload_of(data, position, part.seed)
 
     def read_at(self, position: int) -> bytes | None:
-        """Return the payload of the intact message frame that begins at a position, or None."""
+        """Return the payload of the intact message frame that begins at a position, or None. Raises StorageBusy."""
         part = self._at(position)
         if part is None:
             return None
@@ -228,7 +237,7 @@ class Log:
             if size > len(data):
                 data = self._read(part, size, position)
         except OSError as error:
-            _log.error("the log cannot be read at %d: %s", position, error)
+            _report_unreadable(position, error)
             return None
         return frame.payload_of(data[:size], position, part.seed)
 
@@ -314,7 +323,7 @@ class Log:
         tail.size = min(max(position - tail.start, 0), tail.size)
         self._files.truncate(self._tail_file, tail.size)
         self._files.sync(self._tail_file)
-        self._files.sync_directory(self.directory)
+        self._files.sync_names(self._directory_file, self.directory)
         self.end = self.needed = tail.end
         self.synced = min(self.synced, self.end)
 
@@ -323,7 +332,7 @@ class Log:
         for _ in range(count):
             self._remove(0)
         self.start = self._starts[0]
-        self._files.sync_directory(self.directory)
+        self._files.sync_names(self._directory_file, self.directory)
 
     def _remove(self, index: int) -> None:
         part = self._segments[index]
@@ -336,7 +345,7 @@ class Log:
     def close(self) -> None:
         """Close the files, synced or not."""
         self._close_tail()
-        for file in (*self._readers.values(), *self._sealed):
+        for file in (*self._readers.values(), *self._sealed, self._directory_file):
             self._files.close(file)
         self._readers.clear()
         self._sealed.clear()
@@ -346,3 +355,14 @@ class Log:
             self._unsynced.pop(self._tail_file, None)
             self._files.close(self._tail_file)
             self._tail = None
+
+
+def _busy(error: OSError) -> StorageBusy:
+    return StorageBusy(f"a file of the log cannot be used now: {error.strerror}")
+
+
+def _report_unreadable(position: int, error: OSError) -> None:
+    """Log that the disk does not return data. Raises StorageBusy if the disk is not the cause: nothing is lost then."""
+    if error.errno in _SHORTAGES:
+        raise _busy(error) from error
+    _log.error("the log cannot be read at %d: %s", position, error)

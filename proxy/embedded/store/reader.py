@@ -32,7 +32,7 @@ class StoreReader:
         """Return records from a queue offset on.
 
         At least one if there is one, at most `count` and about `size` bytes; none outside the bounds. Stops before a
-        corrupt record; raises Corrupt if the first one is corrupt, with the offset to continue at.
+        corrupt record; raises Corrupt if the first one is corrupt, with the offset to continue at, and StorageBusy.
         """
         queue = self._state.queue(topic, queue_id)
         if queue is None or not self._state.first(queue, self._log.start) <= offset < queue.next:

@@ -2,7 +2,7 @@
 
 import logging
 
-from proxy.embedded.store.errors import StorageFailed, StorageFull
+from proxy.embedded.store.errors import StorageError
 from proxy.embedded.store.log import Log
 from proxy.embedded.store.options import StoreOptions
 
@@ -29,5 +29,5 @@ def remove_old_segments(log: Log, options: StoreOptions, checkpoint: int, now: i
         if oldest is not None and log.segments and 0 < log.segments[-1].newest < oldest:
             # So that it can be removed next time.
             log.roll(log.end)
-    except (OSError, StorageFull, StorageFailed) as error:
+    except (OSError, StorageError) as error:
         _log.error("old messages in %s cannot be removed: %s", log.directory.parent, error)

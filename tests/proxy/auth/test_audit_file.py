@@ -1,6 +1,8 @@
 """The file of the audit log, with several writers, as those of several workers."""
 
+import errno
 import logging
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from proxy.auth.audit import to_file
+from proxy.auth.audit import LOGGER, AuditLog, LostLines, to_file
 from proxy.auth.audit_file import AuditFile
+from proxy.observability.metrics.registry import Metrics
 from proxy.settings.auth import AuthSettings
+from tests.proxy.observability.metrics.samples import samples_of
 
 _SIZE = 2**16
 
@@ -79,6 +83,33 @@ def test_a_line_that_cannot_be_written_is_no_error_of_the_request(
         (tmp_path / "folder").rmdir()
         write(handler, "x")
     assert "FileNotFoundError" in capsys.readouterr().err
+
+
+def test_a_full_disk_leaves_no_part_of_a_line_and_lost_lines_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_some, lost, logger = os.write, LostLines(), logging.getLogger(LOGGER)
+    room = 3
+
+    def full(file: int, data: bytes) -> int:
+        nonlocal room
+        if not room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        data, room = data[:room], room - len(data[:room])
+        return write_some(file, data)
+
+    AuditLog()
+    with to_file(AuthSettings(audit=tmp_path / "a.log"), lost):
+        logger.info("before")
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "write", full)
+            logger.info("lost")
+            logger.info("lost too")
+        logger.info("after")
+    assert lines(tmp_path) == ["before", "after"]
+    metrics = Metrics()
+    metrics.add(lost.read_metrics)
+    assert samples_of(metrics, "gantry_audit_file_lost_lines_total") == {(): 2}
 
 
 _WRITER = """

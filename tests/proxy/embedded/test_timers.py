@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from proxy.embedded.broker.settings import DELAY_LADDER
+from proxy.embedded.store import StorageBusy
 from remoting import properties
 from remoting.codes import RequestCode, ResponseCode
 from tests.proxy.embedded.broker_harness import START, BrokerHarness
@@ -175,3 +176,20 @@ async def test_a_tick_ends_when_its_time_is_over(harness: BrokerHarness) -> None
     for _ in range(50):
         harness.broker.tick(harness.now)
     assert harness.bodies("t") == [b"%d" % number for number in range(100)]
+
+
+async def test_a_delayed_message_that_cannot_be_read_now_is_delivered_later(
+    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.topic("t")
+    harness.send("t", b"later", {"TIMER_DELAY_SEC": "3"})
+
+    def busy(_: int) -> bytes:
+        raise StorageBusy("Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(harness.store, "record", busy)
+        harness.pass_time(5_000)
+        assert harness.bodies("t") == []
+    harness.pass_time(5_000)
+    assert harness.bodies("t") == [b"later"]

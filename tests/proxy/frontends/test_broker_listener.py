@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from protocol_negotiation import listener
 from protocol_negotiation.peer import HostPort
 from proxy.tools.cert.authority import Authority
 from proxy.tools.remoting_client import connect, route_fields
@@ -33,3 +34,14 @@ async def test_the_embedded_brokers_listener_obeys_tls(tmp_path: Path) -> None:
             async with connect(address, 30.0) as client:
                 await client.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, route_fields("orders"))
         assert app.metrics.negotiations.outcomes["embedded", "plaintext_refused"] == 1
+
+
+async def test_all_clients_leave_descriptors_to_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "first_reserved_descriptor", lambda: 0)
+    address = HostPort(HOST, free_port())
+    async with replica(tmp_path / "broker", embedded={"listen": str(address)}) as app:
+        for each in (address, app.addresses[0]):
+            with pytest.raises((RemotingError, OSError)):
+                async with connect(each, 30.0) as client:
+                    await client.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, route_fields("orders"))
+        assert {outcome for _, outcome in app.metrics.negotiations.outcomes} == {"overload"}

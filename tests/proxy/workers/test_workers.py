@@ -88,7 +88,7 @@ def test_address_that_cannot_be_served_ends_the_program(tmp_path: Path, reason: 
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         if reason == "taken":
-            address, status, text = f"127.0.0.1:{port}", 1, "in use"
+            address, status, text = f"127.0.0.1:{port}", 1, f"cannot listen on 127.0.0.1:{port}: Address already in use"
         else:
             address, status, text = "unix:/nowhere", 2, "gantry: listen: unix:/nowhere cannot be shared by 2 workers"
         options = ["--workers", "2", "--namesrv", "127.0.0.1:1", "--listen", address]

@@ -60,6 +60,16 @@ async def test_failing_name_server_does_not_hide_the_others(cluster: Cluster, an
     assert (await backend.route("orders")).brokers == ("broker-a",)
 
 
+async def test_name_server_that_hangs_does_not_delay_the_search_for_a_broker_that_has_moved(cluster: Cluster) -> None:
+    """A broker has moved, or a slave is the master now: requests must not wait for the timeout of the other server."""
+    hung = await cluster.server(lambda _: None)
+    knowing = await cluster.name_server()
+    async with asyncio.timeout(10):
+        backend = await cluster.backend(hung.address, knowing.address, connect_timeout=60.0)
+        await cluster.broker()
+        assert await by(ask(backend, SEND)) == "broker-a/0"
+
+
 async def test_start_before_the_name_servers_succeeds(cluster: Cluster) -> None:
     port = free_port()
     await cluster.broker()

@@ -124,7 +124,8 @@ def by_steps(store: DurableStore) -> tuple[Steps, Steps]:
 class Disk(Files):
     """Files on a disk that can be full, fail, or lose its power.
 
-    room: free bytes. broken: errno of writes and syncs. `crash` keeps a random part of the unsynced data.
+    room: free bytes. broken: errno of writes and syncs. no_descriptors: no file can be opened. `crash` keeps a random
+    part of the unsynced data.
     """
 
     def __init__(self) -> None:
@@ -132,12 +133,18 @@ class Disk(Files):
         self.broken: int | None = None
         self.broken_sync: int | None = None
         self.longest_write: int | None = None
+        self.no_descriptors = False
         self.syncs = 0
         self._paths: dict[int, Path] = {}
         self._durable: dict[Path, int] = {}
         self._names: set[Path] = set()
 
+    def _need_descriptor(self) -> None:
+        if self.no_descriptors:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
     def create(self, path: Path) -> int:
+        self._need_descriptor()
         if self.room == 0:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         file = super().create(path)
@@ -146,6 +153,7 @@ class Disk(Files):
         return file
 
     def open(self, path: Path, writable: bool = False) -> int:
+        self._need_descriptor()
         file = super().open(path, writable)
         self._paths[file] = path
         return file
@@ -184,8 +192,12 @@ class Disk(Files):
         super().sync(file)
         self._durable[self._paths[file]] = os.fstat(file).st_size
 
-    def sync_directory(self, path: Path) -> None:
-        super().sync_directory(path)
+    def open_directory(self, path: Path) -> int:
+        self._need_descriptor()
+        return super().open_directory(path)
+
+    def sync_names(self, file: int, path: Path) -> None:
+        super().sync_names(file, path)
         self._names |= set(path.iterdir())
 
     def crash(self, chance: random.Random) -> None:

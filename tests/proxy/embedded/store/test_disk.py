@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.embedded.store import StorageFailed, StorageFull
+from proxy.embedded.store import StorageBusy, StorageFailed, StorageFull
 from proxy.embedded.store.durable import DurableStore
 from proxy.embedded.store.index import IndexUpdate
 from remoting.messages import decode_message
@@ -260,4 +260,31 @@ def test_an_unreadable_record_is_skipped(tmp_path: Path, monkeypatch: pytest.Mon
     assert [decode_message(record).body for record in store.read("T", 0, 0, 9, 999)] == [b"0"]
     assert [decode_message(record).body for record in store.read("T", 0, 2, 9, 999)] == [b"2"]
     assert store.record(stored[1].commit_log_offset) is None
+    store.close()
+
+
+@pytest.mark.anyio
+async def test_without_free_descriptors_nothing_is_lost_and_writes_continue_later(tmp_path: Path) -> None:
+    """Clients' connections may use all of the process's descriptors; the disk is well."""
+    disk = Disk()
+    store = open_store(tmp_path, disk, segment_size=100)
+    sent = [store.append(message(b"%d" % number)) for number in range(4)]
+    assert len(store._log.segments) == 4
+    disk.no_descriptors = True
+    # The names of the last segments are made durable.
+    await store.synced()
+    with pytest.raises(StorageBusy):
+        store.append(message(b"refused"))
+    with pytest.raises(StorageBusy):
+        store.table("t").put(b"key", b"value")
+    with pytest.raises(StorageBusy):
+        store.read("T", 0, 0, 9, 999)
+    with pytest.raises(StorageBusy):
+        store.record(sent[0].commit_log_offset)
+    assert (store.corrupt, store.failed, store.full) == (0, None, False)
+    disk.no_descriptors = False
+    store.append(message(b"4"))
+    store.table("t").put(b"key", b"value")
+    await store.synced()
+    assert bodies(store) == [b"0", b"1", b"2", b"3", b"4"]
     store.close()
