@@ -26,6 +26,9 @@ class Core(Protocol):
     def handle(self, channel: Any, command: RemotingCommand) -> "asyncio.Future[RemotingCommand] | None":
         """Serve a command of a gRPC client. Raises RemotingError, directly or by the future; None for a oneway."""
 
+    async def own_request(self, broker: str, command: RemotingCommand) -> RemotingCommand:
+        """Return a broker's reply to a request of the gateway itself. Raises RemotingError."""
+
     async def leave(self, channel: Any, producers: Iterable[str] = (), consumers: Iterable[str] = ()) -> None:
         """End a client's membership in these groups, here and at the brokers."""
 

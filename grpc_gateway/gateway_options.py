@@ -1,6 +1,7 @@
 """Options of the gRPC messaging service."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from protocol_negotiation.peer import HostPort
 
@@ -21,7 +22,8 @@ class GatewayOptions:
     attempts, then its initial and maximum pause (ms) and multiplier. validate_message_type: enforce the topic's message
     type. lite_topic_size: maximum length of a lite topic's name. recovery_limit: maximum
     orphaned_transaction_recovery_duration. members_per_connection: members of one consumer group that share a client's
-    connection. client_expiry: time without a call after which a client is taken for gone.
+    connection. transaction_ids: whether the id of a transaction is the message's, or contains the place of the half
+    message. client_expiry: time without a call after which a client is taken for gone.
     metric_collector: OTLP collector (gRPC) that clients send their metrics to; None: client metrics are off.
     """
 
@@ -44,5 +46,6 @@ class GatewayOptions:
     lite_topic_size: int = 64
     recovery_limit: float = 3_600.0
     members_per_connection: int = 32
+    transaction_ids: Literal["message", "place"] = "message"
     client_expiry: float = 90.0
     metric_collector: HostPort | None = None

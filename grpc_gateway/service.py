@@ -22,6 +22,7 @@ from grpc_gateway.core import Core
 from grpc_gateway.gateway_options import GatewayOptions
 from grpc_gateway.message_trace import Change, Forward, MessageTrace, Receive, Serve
 from grpc_gateway.permissions import Guard
+from grpc_gateway.producing.half_messages import HalfMessages
 from grpc_gateway.producing.recall_service import RecallService
 from grpc_gateway.producing.send_service import SendService
 from grpc_gateway.producing.transaction_service import TransactionService
@@ -52,8 +53,9 @@ class MessagingService(MessagingServiceServicer):
         self._rpcs = UnaryRpcs(clients, observe, guard)
         self._streams = StreamingRpcs(clients, observe, guard)
         self._route_service = RouteService(core)
-        self._send_service = SendService(core, options)
-        self._transaction_service = TransactionService(core)
+        half_messages = HalfMessages(core)
+        self._send_service = SendService(core, options, half_messages)
+        self._transaction_service = TransactionService(core, half_messages)
         self._recall_service = RecallService(core, options)
         clocks = BrokerClocks(options.handle_grace)
         self._receive_service = ReceiveService(core, renewal, options, clocks)

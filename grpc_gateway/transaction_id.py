@@ -1,4 +1,4 @@
-"""Transaction ids, with everything that a replica needs to end the transaction."""
+"""Transaction ids that contain everything that a replica needs to end the transaction."""
 
 import base64
 from dataclasses import dataclass
@@ -43,4 +43,4 @@ class TransactionId:
 
 
 def _invalid() -> Refused:
-    return Refused(Code.INVALID_TRANSACTION_ID, "transaction_id was not issued by this proxy")
+    return Refused(Code.INVALID_TRANSACTION_ID, "there is no half message with this transaction_id")

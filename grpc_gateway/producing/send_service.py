@@ -12,6 +12,7 @@ from grpc_gateway.core import Core
 from grpc_gateway.gateway_options import GatewayOptions
 from grpc_gateway.message_encoding import encode_body, encode_properties, message_type, sys_flag
 from grpc_gateway.producing import queue_selection
+from grpc_gateway.producing.half_messages import HalfMessages
 from grpc_gateway.producing.unresponsive_brokers import UnresponsiveBrokers
 from grpc_gateway.response_status import OK, Refused, combined_status, status_from_error, status_from_reply
 from grpc_gateway.sent_message import SendRequest, SentMessage, sent_message
@@ -55,9 +56,10 @@ _MAX_UNREACHABLE: Final = 3
 class SendService:
     """Serves sends."""
 
-    def __init__(self, core: Core, options: GatewayOptions) -> None:
+    def __init__(self, core: Core, options: GatewayOptions, half_messages: HalfMessages) -> None:
         self._core = core
         self._options = options
+        self._half_messages = half_messages
         self._round_robin = queue_selection.RoundRobin()
         self._unresponsive = UnresponsiveBrokers()
         self._turns = LoopTurns()
@@ -96,8 +98,8 @@ class SendService:
         broker, reply = await self._store(rpc, route, message.sharding_key, command)
         rpc.messages = 1
         if reply.code == _SUCCESS:
-            return _STATUS_OK + _ENTRIES.message(_ENTRY_OK + _encode_result(message, kind, broker, reply))
-        entry = _entry(message, kind, broker, reply)
+            return _STATUS_OK + _ENTRIES.message(_ENTRY_OK + self._encode_result(message, kind, broker, reply))
+        entry = self._entry(message, kind, broker, reply)
         return SendMessageResponse(status=entry.status, entries=[entry])
 
     async def _send_many(self, rpc: Rpc, messages: Sequence[Message]) -> SendMessageResponse:
@@ -163,7 +165,7 @@ class SendService:
                 message, command, kind = prepared[index]
                 try:
                     broker, reply = await self._store(rpc, route, message.sharding_key, command)
-                    entries[index] = _entry(message, kind, broker, reply)
+                    entries[index] = self._entry(message, kind, broker, reply)
                 except (Refused, RemotingError) as error:
                     entries[index] = SendResultEntry(status=status_from_error(error))
 
@@ -236,43 +238,44 @@ class SendService:
         rpc.note_target(broker, queue_id)
         return reply
 
+    def _entry(self, message: SentMessage, kind: MessageType, broker: str, reply: RemotingCommand) -> SendResultEntry:
+        """Return the result entry of one message."""
+        entry = SendResultEntry(status=OK if reply.code == _SUCCESS else status_from_reply(reply))
+        if reply.code in STORED:
+            if reply.code != _SUCCESS:
+                # Stored, but not as safely as the broker is set to. The text is the official proxy's.
+                entry.status.message = f"send message failed, sendStatus={ResponseCode(reply.code).name}"
+            entry.MergeFromString(self._encode_result(message, kind, broker, reply))
+        return entry
+
+    def _encode_result(self, message: SentMessage, kind: MessageType, broker: str, reply: RemotingCommand) -> bytes:
+        """Return the encoded result entry of a stored message, without its status."""
+        message_id = message.message_id.encode()
+        encoded = _MESSAGE_ID.message(message_id) + _OFFSET.value(int(reply.field("queueOffset") or 0))
+        if kind is _TRANSACTION:
+            encoded += _TRANSACTION_ID.text(self._transaction_id(message, broker, reply.fields))
+        else:
+            # The official proxy passes the broker's transactionId on, which is the message's UNIQ_KEY for every type
+            # (SendMessageProcessor): to look it up in the reply would take longer.
+            encoded += _TRANSACTION_ID.message(message_id)
+        # Brokers return one for timer messages.
+        if kind is _DELAY and (handle := reply.field("recallHandle")):
+            encoded += _RECALL_HANDLE.text(handle)
+        return encoded
+
+    def _transaction_id(self, message: SentMessage, broker: str, fields: dict[str, str]) -> str:
+        message_id = fields.get("transactionId") or message.message_id
+        try:
+            commit_log_offset = OffsetMessageId.parse(fields.get("msgId", "")).offset
+        except BodyError:
+            # The message is stored. Its place is looked up at the end of the transaction.
+            return message_id
+        transaction = TransactionId(broker, int(fields.get("queueOffset") or 0), commit_log_offset, message_id)
+        if self._options.transaction_ids == "place":
+            return str(transaction)
+        self._half_messages.add(message.topic, transaction)
+        return message_id
+
 
 _UNSPECIFIED: Final = MessageType.UNSPECIFIED
 _ANY_TYPE: Final = (_UNSPECIFIED, MessageType.MIXED)
-
-
-def _entry(message: SentMessage, kind: MessageType, broker: str, reply: RemotingCommand) -> SendResultEntry:
-    """Return the result entry of one message."""
-    entry = SendResultEntry(status=OK if reply.code == _SUCCESS else status_from_reply(reply))
-    if reply.code in STORED:
-        if reply.code != _SUCCESS:
-            # Stored, but not as safely as the broker is set to. The text is the official proxy's.
-            entry.status.message = f"send message failed, sendStatus={ResponseCode(reply.code).name}"
-        entry.MergeFromString(_encode_result(message, kind, broker, reply))
-    return entry
-
-
-def _encode_result(message: SentMessage, kind: MessageType, broker: str, reply: RemotingCommand) -> bytes:
-    """Return the encoded result entry of a stored message, without its status."""
-    message_id = message.message_id.encode()
-    encoded = _MESSAGE_ID.message(message_id) + _OFFSET.value(int(reply.field("queueOffset") or 0))
-    if kind is _TRANSACTION:
-        encoded += _TRANSACTION_ID.text(_transaction_id(message, broker, reply.fields))
-    else:
-        # The official proxy passes the broker's transactionId on, which is the message's UNIQ_KEY for every type
-        # (SendMessageProcessor): to look it up in the reply would take longer.
-        encoded += _TRANSACTION_ID.message(message_id)
-    # Brokers return one for timer messages.
-    if kind is _DELAY and (handle := reply.field("recallHandle")):
-        encoded += _RECALL_HANDLE.text(handle)
-    return encoded
-
-
-def _transaction_id(message: SentMessage, broker: str, fields: dict[str, str]) -> str:
-    try:
-        commit_log_offset = OffsetMessageId.parse(fields.get("msgId", "")).offset
-    except BodyError:
-        # The message is stored, and the broker checks the transaction later.
-        return ""
-    message_id = fields.get("transactionId") or message.message_id
-    return str(TransactionId(broker, int(fields.get("queueOffset") or 0), commit_log_offset, message_id))

@@ -7,6 +7,7 @@ from grpc_gateway import validation
 from grpc_gateway.clients.rpc import Rpc
 from grpc_gateway.core import Core
 from grpc_gateway.producing.ended_transactions import EndedTransactions
+from grpc_gateway.producing.half_messages import HalfMessages
 from grpc_gateway.response_status import OK, Refused, status, status_from_reply
 from grpc_gateway.transaction_id import TransactionId
 from protos.apache.rocketmq.v2.definition_pb2 import Code, TransactionResolution, TransactionSource
@@ -27,14 +28,15 @@ _FLAGS = {
 class TransactionService:
     """Serves commits and rollbacks."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, half_messages: HalfMessages) -> None:
         self._core = core
+        self._half_messages = half_messages
         self._ended = EndedTransactions()
 
     async def end(self, rpc: Rpc, request: EndTransactionRequest) -> EndTransactionResponse:
         """Send the outcome to the broker, and wait for its reply. Raises Refused, RemotingError."""
         topic = validation.topic(request.topic)
-        transaction = TransactionId.parse(request.transaction_id)
+        transaction = await self._transaction(topic, request.transaction_id)
         if self._ended.ended(topic, transaction):
             # Code and text are the official proxy's.
             raise Refused(Code.INTERNAL_SERVER_ERROR, "cannot found transaction data")
@@ -70,8 +72,26 @@ class TransactionService:
         return EndTransactionResponse(status=status_from_reply(reply))
 
     def checked(self, topic: str, transaction: TransactionId) -> None:
-        """Let a transaction be ended again, because its broker asks for the outcome."""
+        """Let a transaction be ended again, because its broker asks for the outcome.
+
+        Before that, the broker stores the half message again: the end of the earlier one would not end the checks.
+        """
+        self._half_messages.add(topic, transaction)
         self._ended.checked(topic, transaction)
+
+    async def _transaction(self, topic: str, text: str) -> TransactionId:
+        """Return the transaction with this id. Raises Refused, RemotingError."""
+        known = self._half_messages.known(topic, text)
+        if known is not None:
+            return known
+        try:
+            return TransactionId.parse(text)
+        except Refused as error:
+            refused = error
+        transaction = await self._half_messages.look_up(topic, text) if text.strip() else None
+        if transaction is None:
+            raise refused
+        return transaction
 
     def _replied(self, topic: str, transaction: TransactionId, reply: "asyncio.Future[RemotingCommand]") -> None:
         if reply.cancelled() or reply.exception() is not None or reply.result().code != ResponseCode.SUCCESS:

@@ -9,6 +9,7 @@ from proxy.core.client_registry import Groups, LeaveCause
 from proxy.core.grpc_channel import GrpcChannel
 from proxy.core.messaging import Messaging
 from proxy.core.metadata_cache import MetadataCache
+from proxy.core.own_request import own_request
 from proxy.core.principal import OWN
 from remoting.command import RemotingCommand
 from remoting.routes import TopicRoute
@@ -30,6 +31,9 @@ class GrpcCore:
 
     def handle(self, channel: GrpcChannel, command: RemotingCommand) -> "asyncio.Future[RemotingCommand] | None":
         return self._core.handle(channel, command)
+
+    async def own_request(self, broker: str, command: RemotingCommand) -> RemotingCommand:
+        return await own_request(self._core, broker, command)
 
     async def leave(self, channel: GrpcChannel, producers: Iterable[str] = (), consumers: Iterable[str] = ()) -> None:
         groups = Groups(frozenset(producers), frozenset(consumers))

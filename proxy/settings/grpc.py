@@ -71,6 +71,11 @@ class GrpcSettings(SettingsTable):
     recovery_limit: float = Field(
         3_600.0, gt=0, description="maximum seconds before an open transaction is first checked, as a producer sets it"
     )
+    transaction_ids: Literal["message", "place"] = Field(
+        "message",
+        description="ids of transactions: message (the message's, as receivers see it in `__transactionId__`), or "
+        "place (with the place of the half message, for brokers without an index of messages)",
+    )
     validate_message_type: bool = Field(True, description="reject messages that do not match their topic's type")
     send_attempts: int = Field(3, ge=1, description="maximum attempts of a send, as advised to producers")
     min_polling: float = Field(
@@ -129,6 +134,7 @@ class GrpcSettings(SettingsTable):
             lite_topic_size=self.lite_topic_size,
             recovery_limit=self.recovery_limit,
             members_per_connection=self.members_per_connection,
+            transaction_ids=self.transaction_ids,
             client_expiry=client_expiry,
             metric_collector=None if self.metric_collector is None else HostPort.parse(self.metric_collector),
         )

@@ -64,6 +64,11 @@ class FakeCore:
             reply.set_result(answer)
         return reply
 
+    async def own_request(self, broker: str, command: RemotingCommand) -> RemotingCommand:
+        reply = self.handle(self.own, command)
+        assert reply is not None
+        return await reply
+
     async def leave(self, channel: Any, producers: Iterable[str] = (), consumers: Iterable[str] = ()) -> None:
         """Handle an UNREGISTER_CLIENT of each group."""
         fields = [{"consumerGroup": group} for group in consumers]

@@ -39,11 +39,11 @@ DIFFERENCES = (
         "consumers repeat every other error for ever",
     ),
     Difference(
-        "a transaction id that the proxy has not issued",
+        "a transaction id that no broker has issued",
         ("transaction id: garbage", "transaction id: message id missing"),
         "INTERNAL_SERVER_ERROR",
         "INVALID_TRANSACTION_ID",
-        "a retry cannot help; an id of Gantry contains all facts, so that every replica knows it",
+        "a retry cannot help: brokers are asked about ids that a replica does not know",
     ),
     Difference(
         "a recall handle that cannot be read",

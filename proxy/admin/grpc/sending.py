@@ -4,6 +4,7 @@ import socket
 import uuid
 
 from grpc_gateway.clients.rpc import Rpc
+from grpc_gateway.producing.half_messages import HalfMessages
 from grpc_gateway.producing.send_service import SendService
 from grpc_gateway.response_status import Refused
 from grpc_gateway.unary import parsed
@@ -22,10 +23,9 @@ class Sender:
     """A producer without a group; its messages go to a topic's queues in turn."""
 
     def __init__(self, services: AdminServices) -> None:
-        self._sending = SendService(
-            services.replica.grpc.gateway,
-            services.replica.settings.grpc.options(services.replica.settings.client_expiry),
-        )
+        gateway = services.replica.grpc.gateway
+        options = services.replica.settings.grpc.options(services.replica.settings.client_expiry)
+        self._sending = SendService(gateway, options, HalfMessages(gateway))
         self._peer = Peer(_NOWHERE, _NOWHERE)
 
     async def send(self, _: AdminServices, request: pb.AdminSendMessageRequest) -> pb.AdminSendMessageResponse:

@@ -31,7 +31,7 @@ _LATER = 32.0
 async def test_transactions_and_deliveries_of_a_killed_replica_end_at_another_one(
     cluster: Cluster, service: Service, transport: str, tmp_path: Path
 ) -> None:
-    """Guards against replicas that keep transactions and receipt handles in memory."""
+    """Guards against replicas that know transactions and receipt handles from memory alone."""
     topic, transactions = [await create_topic(cluster.broker, "grpc", kind=kind) for kind in ("NORMAL", "TRANSACTION")]
     group = unique("group")
     async with (
@@ -64,3 +64,31 @@ async def test_transactions_and_deliveries_of_a_killed_replica_end_at_another_on
         assert bodies(await receiver.receive_all(1)) == [messages[1].body]
         assert bodies(await producer.receive_all(1)) == [b"kept"]
         assert await producer.receive(wait=4) == []
+
+
+@covers("EndTransaction")
+async def test_transactions_end_at_another_replica_as_soon_as_they_are_sent(
+    cluster: Cluster, service: Service, transport: str, tmp_path: Path
+) -> None:
+    """A balancer of calls sends the rpcs of one client to several replicas, and brokers index messages later."""
+    topic = await create_topic(cluster.broker, "grpc", kind="TRANSACTION")
+    group = unique("group")
+    numbers = [str(number).encode() for number in range(20)]
+    async with (
+        serving(Gantry(tmp_path, cluster.namesrv, Product(tmp_path, transport).config)) as gantry,
+        Consumer(gantry.address, group, topic) as sender,
+        Consumer(service.address, group, topic) as client,
+    ):
+        await client.receive(wait=0.1)
+        for number in numbers:
+            half = await sender.send_one(number, message_type=d.TRANSACTION)
+            request = pb.EndTransactionRequest(
+                topic=client.topic,
+                message_id=half.message_id,
+                transaction_id=half.transaction_id,
+                resolution=d.COMMIT if int(number) % 2 else d.ROLLBACK,
+                source=d.SOURCE_CLIENT,
+            )
+            assert (await client.call("EndTransaction", request)).status.code == Code.OK
+        assert sorted(bodies(await client.receive_all(10))) == sorted(numbers[1::2])
+        assert await client.receive(wait=4) == []

@@ -9,6 +9,7 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from grpc_gateway.gateway_options import GatewayOptions
+from grpc_gateway.producing.half_messages import HalfMessages
 from grpc_gateway.producing.send_service import SendService
 from grpc_gateway.response_status import Refused
 from grpc_gateway.transaction_id import TransactionId
@@ -55,7 +56,7 @@ def core_with(**answers: RemotingCommand | Exception) -> FakeCore:
 
 async def send(core: FakeCore, *messages: Message, options: GatewayOptions | None = None) -> SendMessageResponse:
     request = SendMessageRequest(messages=messages)
-    response = await SendService(core, options or GatewayOptions()).send(make_rpc(), request)
+    response = await SendService(core, options or GatewayOptions(), HalfMessages(core)).send(make_rpc(), request)
     sent: SendMessageResponse = parsed(SendMessageResponse, response)
     return sent
 
@@ -75,9 +76,23 @@ async def test_message_is_sent_to_a_queue_of_its_topic() -> None:
     assert properties.decode(fields["i"]) == {"UNIQ_KEY": f"01{1:032X}", "TAGS": "red"}
 
 
+@pytest.mark.parametrize("offset_id", [OFFSET_ID, ""])
+async def test_transaction_id_is_the_id_of_the_message(offset_id: str) -> None:
+    core = core_with(a=commands.success({**STORED, "transactionId": f"01{1:032X}", "msgId": offset_id}))
+    half_messages = HalfMessages(core)
+    half = message(message_type=MessageType.TRANSACTION)
+    service = SendService(core, GatewayOptions(), half_messages)
+    response = parsed(SendMessageResponse, await service.send(make_rpc(), SendMessageRequest(messages=[half])))
+    [entry] = response.entries
+    assert entry.transaction_id == entry.message_id == f"01{1:032X}"
+    transaction = TransactionId("broker-a", 7, 4711, entry.message_id)
+    assert half_messages.known("orders", entry.transaction_id) == (transaction if offset_id else None)
+
+
 async def test_transaction_id_contains_the_location_of_the_half_message() -> None:
     core = core_with(a=commands.success({**STORED, "transactionId": "01AB"}))
-    response = await send(core, message(message_type=MessageType.TRANSACTION))
+    options = GatewayOptions(transaction_ids="place")
+    response = await send(core, message(message_type=MessageType.TRANSACTION), options=options)
     transaction = TransactionId.parse(response.entries[0].transaction_id)
     assert transaction == TransactionId("broker-a", 7, 4711, "01AB")
     assert core.fields[0]["f"] == "4"
@@ -121,7 +136,7 @@ async def test_messages_of_a_group_go_to_one_queue() -> None:
 
 async def test_messages_of_a_lite_topic_go_to_the_queue_of_a_message_group_of_that_name() -> None:
     core = core_with(a=commands.success(STORED), b=commands.success(STORED))
-    send_service = SendService(core, GatewayOptions())
+    send_service = SendService(core, GatewayOptions(), HalfMessages(core))
     request = [message(number, lite_topic="order-2") for number in range(4)]
     for each in request:
         await send_service.send(make_rpc(), SendMessageRequest(messages=[each]))
@@ -137,7 +152,7 @@ async def test_message_group_of_a_lite_message_determines_its_queue() -> None:
 
 async def test_messages_without_a_group_go_to_all_queues_in_turn() -> None:
     core = core_with(a=commands.success(STORED), b=commands.success(STORED))
-    send_service = SendService(core, GatewayOptions())
+    send_service = SendService(core, GatewayOptions(), HalfMessages(core))
     for number in range(8):
         await send_service.send(make_rpc(), SendMessageRequest(messages=[message(number)]))
     assert len({(fields["n"], fields["e"]) for fields in core.fields}) == 8
@@ -196,7 +211,7 @@ async def test_stored_messages_are_counted_whether_they_are_replicated_in_time_o
     )
     rpc = make_rpc()
     request = SendMessageRequest(messages=[message(number) for number in range(len(answers))])
-    await SendService(core, GatewayOptions()).send(rpc, request)
+    await SendService(core, GatewayOptions(), HalfMessages(core)).send(rpc, request)
     assert rpc.messages == 2
 
 
@@ -277,7 +292,8 @@ async def test_compressed_bodies_of_all_requests_are_converted_one_in_each_turn(
     for each in bodies:
         each.body = gzip.compress(b"hello")
         each.system_properties.body_encoding = Encoding.GZIP
-    service = SendService(core_with(a=commands.success(STORED)), GatewayOptions())
+    core = core_with(a=commands.success(STORED))
+    service = SendService(core, GatewayOptions(), HalfMessages(core))
     counting = asyncio.create_task(count_turns())
     await asyncio.gather(*(service.send(make_rpc(), SendMessageRequest(messages=bodies)) for _ in range(8)))
     counting.cancel()

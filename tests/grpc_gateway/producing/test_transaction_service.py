@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from grpc_gateway.producing.half_messages import HalfMessages
 from grpc_gateway.producing.transaction_service import TransactionService
 from grpc_gateway.response_status import Refused
 from grpc_gateway.transaction_id import TransactionId
@@ -44,7 +45,7 @@ UNDECIDED = TransactionResolution.TRANSACTION_RESOLUTION_UNSPECIFIED
 async def end_transaction(core: FakeCore, service: TransactionService | None = None, **more: object) -> int:
     fields_of_request: dict[str, Any] = {"transaction_id": str(TRANSACTION), "resolution": COMMIT, **more}
     request = EndTransactionRequest(topic=resource(), message_id="01AB", **fields_of_request)
-    response = await (service or TransactionService(core)).end(make_rpc(), request)
+    response = await (service or TransactionService(core, HalfMessages(core))).end(make_rpc(), request)
     return response.status.code
 
 
@@ -54,7 +55,8 @@ class EndHarness:
     def __init__(self) -> None:
         self.answer: RemotingCommand | Exception = commands.success()
         self.core = FakeCore(answer=lambda command: self.answer)
-        self.service = TransactionService(self.core)
+        self.half_messages = HalfMessages(self.core)
+        self.service = TransactionService(self.core, self.half_messages)
 
     async def end(self, resolution: int = COMMIT, transaction: TransactionId = TRANSACTION) -> int:
         return await end_transaction(self.core, self.service, resolution=resolution, transaction_id=str(transaction))
@@ -232,3 +234,30 @@ async def test_failed_end_by_the_id_of_a_check_leaves_the_earlier_end() -> None:
     harness.answer = commands.response(ResponseCode.SYSTEM_ERROR)
     await harness.end(transaction=TransactionId("broker-a", 9, 5000, "01AB"))
     await harness.end_again(COMMIT)
+
+
+# Ids of messages as ids of transactions.
+
+
+async def test_half_message_of_this_process_is_ended_by_the_id_of_its_message() -> None:
+    harness = EndHarness()
+    harness.half_messages.add("orders", TRANSACTION)
+    assert await end_transaction(harness.core, harness.service, transaction_id="01AB") == Code.OK
+    [(_, code, fields, _)] = harness.core.handled
+    assert code == RequestCode.END_TRANSACTION
+    assert [fields[name] for name in ("bname", "tranStateTableOffset", "commitLogOffset", "transactionId")] == [
+        "broker-a",
+        "7",
+        "4711",
+        "01AB",
+    ]
+    # The id with the place of the half message, as older replicas issue it, stands for the same transaction.
+    await harness.end_again()
+
+
+async def test_id_of_the_message_ends_the_half_message_of_the_latest_check() -> None:
+    harness = EndHarness()
+    harness.half_messages.add("orders", TRANSACTION)
+    harness.service.checked("orders", TransactionId("broker-a", 9, 5000, "01AB"))
+    assert await end_transaction(harness.core, harness.service, transaction_id="01AB") == Code.OK
+    assert harness.core.fields[0]["commitLogOffset"] == "5000"

@@ -4,6 +4,7 @@ from contextlib import suppress
 import pytest
 
 from grpc_gateway.gateway_options import GatewayOptions
+from grpc_gateway.producing.half_messages import HalfMessages
 from grpc_gateway.producing.send_service import SendService
 from grpc_gateway.producing.unresponsive_brokers import UnresponsiveBrokers
 from grpc_gateway.response_status import Refused
@@ -28,7 +29,7 @@ class Sends:
         self.failure: type[BaseException] | None = failure
         self.seconds = seconds
         self.core = FakeCore(routes={"orders": route("orders", "broker-a", "broker-b")}, answer=self._answer)
-        self.service = SendService(self.core, GatewayOptions())
+        self.service = SendService(self.core, GatewayOptions(), HalfMessages(self.core))
         self.service._unresponsive = UnresponsiveBrokers(lambda: self.now)
 
     def _answer(self, command: RemotingCommand) -> RemotingCommand:
@@ -107,7 +108,7 @@ async def test_all_brokers_are_tried_if_none_answers() -> None:
     core = FakeCore(
         routes={"orders": route("orders", "broker-a", "broker-b")}, answer=lambda _: commands.success(STORED)
     )
-    service = SendService(core, GatewayOptions())
+    service = SendService(core, GatewayOptions(), HalfMessages(core))
     service._unresponsive = brokers
     await service.send(make_rpc(), SendMessageRequest(messages=[message()]))
     assert len(core.handled) == 1
