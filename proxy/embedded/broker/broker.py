@@ -113,6 +113,8 @@ class Broker:
         self._unlocks = [(at, key) for at, key in self.fifo_locks.locked(now)]
         heapq.heapify(self._unlocks)
         self._next_sweep = now + _SWEEP_INTERVAL
+        # Channels that are still to be searched for silent members, each of which may be in a thousand groups.
+        self._unswept: list[Channel] = []
         self.statistics = Statistics(settings.cluster, now)
         # Called with the protocol of the request, the group and the original topic of each dead letter.
         self.on_dead_letter: Callable[[str, str, str], None] = lambda protocol, group, topic: None
@@ -192,14 +194,17 @@ class Broker:
         self.waking.run()
         return more
 
-    def _remove_silent_members(self, now: int, _: WorkBudget) -> None:
-        if now < self._next_sweep:
-            return
-        self._next_sweep = now + _SWEEP_INTERVAL
-        self.locks.expire(now)
-        for channel in self.members.expired(now - self.settings.member_expiry):
-            isolated(self.channel_closed, channel)
-            isolated(self._close_silent, channel)
+    def _remove_silent_members(self, now: int, budget: WorkBudget) -> None:
+        if now >= self._next_sweep:
+            self._next_sweep = now + _SWEEP_INTERVAL
+            self.locks.expire(now)
+            self._unswept = self.members.channels()
+        while self._unswept and not budget.exhausted:
+            budget.use()
+            channel = self._unswept.pop()
+            if self.members.is_expired(channel, now - self.settings.member_expiry):
+                isolated(self.channel_closed, channel)
+                isolated(self._close_silent, channel)
 
     def _wake_unlocked(self, now: int, budget: WorkBudget) -> None:
         while self._unlocks and self._unlocks[0][0] <= now and not budget.exhausted:

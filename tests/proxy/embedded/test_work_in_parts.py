@@ -7,6 +7,7 @@ import pytest
 from remoting.messages import decode_message
 from remoting.properties import TRANSACTION_CHECK_TIMES
 from tests.proxy.embedded.broker_harness import START, BrokerHarness
+from tests.proxy.fakes import FakeChannel
 
 pytestmark = pytest.mark.anyio
 
@@ -114,3 +115,20 @@ async def test_a_producer_group_with_an_unusual_name_is_asked(harness: BrokerHar
     _half(harness, 100, PGROUP=group)
     harness.pass_time(6_100)
     assert len(harness.pushed) == 1
+
+
+async def test_silent_members_are_searched_and_removed_in_parts(harness: BrokerHarness) -> None:
+    """Each client may be in a thousand groups."""
+    groups = [f"p{number}" for number in range(60)]
+    for number, group in enumerate(groups):
+        harness.join({f"g{number}": ["t"]}, [group], FakeChannel(), f"c{number}")
+    lively = FakeChannel()
+    harness.now += harness.settings.member_expiry + 1
+    harness.join(producers=["lively"], channel=lively, name="lively")
+    _make_work_slow(harness)
+    _ticks(harness, 1)
+    members = harness.broker.members
+    assert 0 < len(groups) - len(members.producers.keys() & set(groups)) < 10
+    _ticks(harness, 60)
+    assert (set(members.producers), set(members.consumers)) == ({"lively"}, set())
+    assert members.channels() == [lively]
