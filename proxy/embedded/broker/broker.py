@@ -23,7 +23,7 @@ from proxy.embedded.broker.fifo_locks import FifoLocks
 from proxy.embedded.broker.group_notices import GroupNotices
 from proxy.embedded.broker.groups import Groups
 from proxy.embedded.broker.lock_table import QueueLocks
-from proxy.embedded.broker.long_polls import LongPoll, LongPolls
+from proxy.embedded.broker.long_polls import LongPoll, LongPolls, has_place, source_of_client
 from proxy.embedded.broker.members import Members
 from proxy.embedded.broker.offsets import Offsets
 from proxy.embedded.broker.poll_waking import ANY_QUEUE, PollWaking
@@ -259,12 +259,13 @@ class Broker:
             self._unlocks = [(at, key) for at, key in self.fifo_locks.locked(self.now)]
             heapq.heapify(self._unlocks)
 
-    def admit_poll(self, key: PopKey) -> bool:
-        """Return whether another pop may wait for this key."""
-        settings = self.settings
-        return (
-            self.waiting_pops.total + self.waiting_notifications.total < settings.max_polls
-            and self.waiting_pops.count(key) <= settings.max_polls_per_queue
+    def admit_poll(self, key: PopKey, channel: Channel | None) -> bool:
+        """Return whether another pop or notification of a client may wait for this key."""
+        settings, pops, notifications = self.settings, self.waiting_pops, self.waiting_notifications
+        source = source_of_client(channel)
+        own = pops.count_of(source) + notifications.count_of(source)
+        return has_place(own, pops.total + notifications.total, settings.max_polls) and has_place(
+            pops.count_of_key(key, source), pops.count(key), settings.max_polls_per_queue + 1
         )
 
     # Reading.

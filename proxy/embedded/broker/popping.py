@@ -130,7 +130,7 @@ def _wait(broker: Broker, state: _PopState, queue_id: int, deadline: int, wait: 
     key = (state.topic.name, state.group.name, queue_id)
     code = ResponseCode.POLLING_TIMEOUT
     if wait > 0 and state.request.now < deadline - _RESPONSE_MARGIN:
-        if broker.admit_poll(key):
+        if broker.admit_poll(key, state.request.channel):
             reply = state.request.reply or broker.future()
             poll = LongPoll(state.request, deadline - _RESPONSE_MARGIN, reply, code, state.filter)
             broker.waiting_pops.add(key, poll)

@@ -14,6 +14,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.messages import decode_messages
 from tests.cluster.client import pull_fields, send_fields, v2
 from tests.proxy.embedded.broker_harness import BrokerHarness, texts
+from tests.proxy.fakes import FakeChannel, peer
 
 pytestmark = pytest.mark.anyio
 
@@ -172,6 +173,23 @@ async def test_a_limited_number_of_pulls_waits() -> None:
     harness.send("t", b"m")
     assert sum(reply.done() for reply in waiting) == 3
     assert not harness.begin(RequestCode.PULL_MESSAGE, last).done()
+
+
+@pytest.mark.parametrize(
+    "settings", [BrokerSettings(max_pulls=90), BrokerSettings(max_pulls_per_queue=90)], ids=["all", "queue"]
+)
+async def test_one_address_does_not_take_all_places_of_pulls(settings: BrokerSettings) -> None:
+    harness = BrokerHarness(settings)
+    harness.topic("t")
+    greedy = [FakeChannel() for _ in range(10)]
+    fields = pull_fields("t", "g", wait=60_000)
+    waiting = [harness.begin(RequestCode.PULL_MESSAGE, fields, channel=greedy[n % 10]) for n in range(200)]
+    assert sum(not reply.done() for reply in waiting) == 60
+    other = FakeChannel(peer("192.0.2.8:50000"))
+    assert not harness.begin(RequestCode.PULL_MESSAGE, fields, channel=other).done()
+    harness.pass_time(60_100)
+    again = [harness.begin(RequestCode.PULL_MESSAGE, fields, channel=greedy[0]) for _ in range(61)]
+    assert [reply.done() for reply in again] == [False] * 60 + [True]
 
 
 async def test_a_read_with_a_long_filter_examines_fewer_messages(harness: BrokerHarness) -> None:
