@@ -1,9 +1,11 @@
 """Much work that is due at one time is done in parts, by ticks that end after some megabytes or milliseconds."""
 
 import itertools
+from typing import Any
 
 import pytest
 
+from proxy.embedded.broker.pop_checkpoints import Checkpoint, Key
 from remoting.messages import decode_message
 from remoting.properties import TRANSACTION_CHECK_TIMES
 from tests.proxy.embedded.broker_harness import START, BrokerHarness
@@ -132,3 +134,28 @@ async def test_silent_members_are_searched_and_removed_in_parts(harness: BrokerH
     _ticks(harness, 60)
     assert (set(members.producers), set(members.consumers)) == ({"lively"}, set())
     assert members.channels() == [lively]
+
+
+async def test_checkpoints_of_other_groups_are_not_searched(
+    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For each of its topics, a group's progress needs its checkpoints; each other group may have many."""
+    for name in ("t", "u"):
+        harness.topic(name)
+        harness.send(name)
+    for number in range(50):
+        harness.pop("t", f"g{number}")
+    harness.pop("u", "g7")
+    looked_at: list[Checkpoint] = []
+
+    class Watched(dict[Key, Checkpoint]):
+        def values(self) -> Any:
+            looked_at.extend(super().values())
+            return super().values()
+
+    checkpoints = harness.broker.checkpoints
+    monkeypatch.setattr(checkpoints, "_checkpoints", Watched(checkpoints._checkpoints))
+    [found] = checkpoints.of_group("t", "g7")
+    checkpoints.drop_topic("u")
+    assert (found.topic, found.group, len(looked_at)) == ("t", "g7", 0)
+    assert (checkpoints.count("t", "g7"), checkpoints.count("u", "g7"), len(checkpoints)) == (1, 0, 50)
