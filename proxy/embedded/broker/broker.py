@@ -97,7 +97,7 @@ class Broker:
         self.users = Users(store.table("users"), store.table("acls"))
         self.members = Members()
         self._notices = GroupNotices(self._send_notices)
-        self.locks = QueueLocks(settings.lock_timeout)
+        self.locks = QueueLocks(settings.lock_timeout, settings.max_locks)
         self.pipeline = AppendPipeline(settings, store, self.message_appended)
         self.transactions = Transactions(settings, store, self.pipeline, self.members.producers_in_turn, push)
         self.checkpoints = Checkpoints(store)
