@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from proxy.embedded.broker.broker import Broker
 from proxy.embedded.broker.errors import Refused, refusal
 from proxy.embedded.broker.fifo_locks import FifoLock
-from proxy.embedded.broker.filters import Filter, new_filter
+from proxy.embedded.broker.filters import Filter, SqlFilter, new_filter
 from proxy.embedded.broker.groups import Group
 from proxy.embedded.broker.long_polls import LongPoll
 from proxy.embedded.broker.pop_checkpoints import Checkpoint
@@ -40,7 +40,10 @@ _NOTHING_TO_DELIVER = frozenset((Status.NO_MATCHED_MESSAGE, Status.MESSAGE_WAS_R
 
 @dataclass(slots=True)
 class _PopState:
-    """One pop in progress: its parameters, and the messages state so far. remaining: number of messages after them."""
+    """One pop in progress: its parameters, and the messages state so far. remaining: number of messages after them.
+
+    effort: share of the effort of one read that messages without a match took, of all queues together.
+    """
 
     request: Request
     topic: Topic
@@ -54,6 +57,7 @@ class _PopState:
     revive_queue_id: int
     time: int
     remaining: int = 0
+    effort: float = 0.0
     records: list[bytes] = field(default_factory=list)
     starts: dict[tuple[Retry, int], int] = field(default_factory=dict)
     offsets: dict[tuple[Retry, int], list[int]] = field(default_factory=dict)
@@ -61,7 +65,7 @@ class _PopState:
 
     @property
     def full(self) -> bool:
-        return len(self.records) >= self.count or self.room <= 0
+        return len(self.records) >= self.count or self.room <= 0 or self.effort >= 1
 
     @property
     def room(self) -> int:
@@ -200,15 +204,11 @@ def _take_queue(broker: Broker, state: _PopState, topic: Topic, queue_id: int) -
     if state.full:
         state.remaining += max(broker.store.bounds(topic.name, queue_id)[1] - offset, 0)
         return
-    fetched = fetch(
-        broker.store, topic.name, queue_id, offset, state.count - len(state.records), state.filter, state.room
-    )
+    fetched = _fetch(broker, state, topic.name, queue_id, offset)
     if fetched.status in _OUT_OF_BOUNDS:
         offset = fetched.next_offset
         broker.offsets.commit(topic.name, state.group.name, queue_id, offset)
-        fetched = fetch(
-            broker.store, topic.name, queue_id, offset, state.count - len(state.records), state.filter, state.room
-        )
+        fetched = _fetch(broker, state, topic.name, queue_id, offset)
     state.remaining += max(fetched.max_offset - fetched.next_offset, 0)
     if fetched.records:
         if state.order:
@@ -217,6 +217,15 @@ def _take_queue(broker: Broker, state: _PopState, topic: Topic, queue_id: int) -
             _deliver(broker, state, topic.name, queue_id, offset, fetched)
     elif fetched.status in _NOTHING_TO_DELIVER:
         broker.offsets.commit(topic.name, state.group.name, queue_id, fetched.next_offset)
+
+
+def _fetch(broker: Broker, state: _PopState, topic: str, queue_id: int, offset: int) -> Fetched:
+    count = state.count - len(state.records)
+    fetched = fetch(broker.store, topic, queue_id, offset, count, state.filter, state.room, state.effort)
+    if isinstance(state.filter, SqlFilter):
+        # Tags are looked up in an index.
+        state.effort += fetched.effort
+    return fetched
 
 
 def _offset(broker: Broker, state: _PopState, topic: str, queue_id: int) -> int:

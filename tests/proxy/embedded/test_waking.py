@@ -202,6 +202,35 @@ async def test_a_read_with_a_long_filter_examines_fewer_messages(harness: Broker
         assert int(pulled.fields["nextBeginOffset"]) == examined
 
 
+async def test_a_read_with_a_filter_examines_a_limited_number_of_bytes(harness: BrokerHarness) -> None:
+    """Of bodies, or of properties, which take longer."""
+    for topic, body, pairs in (
+        ("bodies", bytes(2**19), {}),
+        ("properties", b"x", {f"p{n}": "x" for n in range(4_000)}),
+    ):
+        harness.topic(topic)
+        for _ in range(100):
+            assert harness.send(topic, body, pairs).code == 0
+        pulled = harness.pull(topic, subscription="a = 1", expressionType="SQL92", maxMsgNums=32, queueOffset=0)
+        assert pulled.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+        assert 0 < int(pulled.fields["nextBeginOffset"]) <= 4
+
+
+async def test_a_pop_with_a_filter_examines_a_limited_number_of_messages_of_all_queues(harness: BrokerHarness) -> None:
+    harness.topic("t", queues=8)
+    for queue in range(8):
+        for _ in range(900):
+            harness.send("t", queue=queue)
+    pop = harness.pop_fields("t", exp="a = 1", expType="SQL92", pollTime=10_000)
+    waiting = harness.begin(RequestCode.POP_MESSAGE, pop)
+    examined = [harness.broker.offsets.get("t", "g", queue) for queue in range(8)]
+    assert 800 <= sum(max(offset, 0) for offset in examined) < 1600
+    harness.send("t", b"match", {"a": "1"}, queue=3)
+    for _ in range(100):
+        harness.pass_time(100)
+    assert texts(harness.popped(waiting.result(), "t")) == [b"match"]
+
+
 async def test_polls_with_costly_filters_are_looked_at_last(harness: BrokerHarness) -> None:
     harness.topic("t")
     [sql] = _pulls(harness, 1, subscription="a IS NULL", expressionType="SQL92", sysFlag=6)
