@@ -6,6 +6,7 @@ group's offset in the same transaction, so that after a crash no message is lost
 """
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -50,6 +51,8 @@ class Checkpoints:
         self._times: list[tuple[int, Key]] = []
         # The keys by topic and group: other groups may have millions.
         self._keys: dict[tuple[str, str], dict[Key, None]] = {}
+        # The number of checkpoints by group.
+        self._counts: Counter[str] = Counter()
         for key, value in self._table.items():
             self._add(_decode(key, value))
 
@@ -63,12 +66,18 @@ class Checkpoints:
         """Return the number of a group's checkpoints in a topic."""
         return len(self._keys.get((topic, group), ()))
 
+    def count_of_group(self, group: str) -> int:
+        """Return the number of a group's checkpoints in all topics."""
+        return self._counts.get(group, 0)
+
     def put(self, checkpoint: Checkpoint) -> None:
         """Add a checkpoint."""
         self._table.put(_row(checkpoint.key), checkpoint.encode())
         self._store.when_written(partial(self._add, checkpoint))
 
     def _add(self, checkpoint: Checkpoint) -> None:
+        if checkpoint.key not in self._checkpoints:
+            self._counts[checkpoint.group] += 1
         self._keys.setdefault((checkpoint.topic, checkpoint.group), {})[checkpoint.key] = None
         self._checkpoints[checkpoint.key] = checkpoint
         heapq.heappush(self._times, (checkpoint.visible_at, checkpoint.key))
@@ -107,6 +116,9 @@ class Checkpoints:
         if self._checkpoints.pop(key, None) is None:
             return
         pair = key[:2]
+        self._counts[pair[1]] -= 1
+        if not self._counts[pair[1]]:
+            del self._counts[pair[1]]
         del self._keys[pair][key]
         if not self._keys[pair]:
             del self._keys[pair]

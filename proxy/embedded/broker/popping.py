@@ -8,7 +8,7 @@ from proxy.embedded.broker.errors import Refused, refusal
 from proxy.embedded.broker.fifo_locks import FifoLock
 from proxy.embedded.broker.filters import Filter, SqlFilter, new_filter
 from proxy.embedded.broker.groups import Group
-from proxy.embedded.broker.long_polls import LongPoll
+from proxy.embedded.broker.long_polls import LongPoll, has_place
 from proxy.embedded.broker.pop_checkpoints import Checkpoint
 from proxy.embedded.broker.pulling import consuming_group, readable_topic
 from proxy.embedded.broker.queues import READ_SIZE, Fetched, Status, fetch
@@ -27,6 +27,8 @@ _MAX_MESSAGES = 32
 # Pops of a group in a topic with messages that are neither acknowledged nor visible again: each is kept in memory, and
 # clients choose how long.
 MAX_UNACKNOWLEDGED = 100_000
+# The same of all groups, of which each has a share: clients may use any number of groups.
+MAX_CHECKPOINTS = 500_000
 # Milliseconds after its deadline at which a pop is rejected.
 _MAX_DELAY = 500
 # Milliseconds before its deadline at which a waiting request is answered.
@@ -112,11 +114,18 @@ def pop_messages(broker: Broker, request: Request) -> Answer:
 
 
 def _check_unacknowledged(broker: Broker, topic: str, group: str) -> None:
-    """Refuse a pop of a group with too many pops without acknowledgement in a topic and in its retry topics."""
+    """Refuse a pop of a group with too many pops without acknowledgement in a topic and in its retry topics.
+
+    If all groups have many, those with the most are refused first.
+    """
     retries = (pop_retry_topic(topic, group, v2) for v2 in (False, True))
     count = sum(broker.checkpoints.count(name, group) for name in (topic, *retries))
     if count >= MAX_UNACKNOWLEDGED:
         text = f"the group {group} has {count} pops without acknowledgement in {topic}, which is the maximum"
+        raise Refused(ResponseCode.POLLING_FULL, text)
+    own, total = broker.checkpoints.count_of_group(group), len(broker.checkpoints)
+    if not has_place(own, total, MAX_CHECKPOINTS):
+        text = f"{total} pops of all groups are without acknowledgement, {own} of the group {group}"
         raise Refused(ResponseCode.POLLING_FULL, text)
 
 

@@ -413,6 +413,23 @@ async def test_times_of_messages_whose_visibility_changes_often_are_not_kept(
     assert texts(harness.pop("t", order=str(order).lower())) == [b"x"]
 
 
+async def test_groups_that_acknowledge_nothing_leave_room_for_others(
+    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(popping, "MAX_CHECKPOINTS", 300)
+    harness.topic("t")
+    for _ in range(100):
+        harness.send("t")
+    for _ in range(60):
+        for group in range(5):
+            harness.pop("t", f"greedy{group}", maxMsgNums=1)
+    assert 250 < len(harness.broker.checkpoints) < 300
+    assert len(harness.pop("t", "other", maxMsgNums=1)) == 1
+    refused = harness.ask(RequestCode.POP_MESSAGE, harness.pop_fields("t", "greedy1"))
+    assert refused.code == ResponseCode.POLLING_FULL
+    assert "of all groups" in (refused.remark or "")
+
+
 async def test_messages_of_a_deleted_topics_successor_are_delivered_once(harness: BrokerHarness) -> None:
     harness.topic("t")
     harness.send("t", b"x")
