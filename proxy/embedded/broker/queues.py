@@ -29,6 +29,8 @@ _MAX_READ_SIZE = 15 * 1024 * 1024
 _QUEUE_OFFSET = slice(20, 28)
 _COMMIT_LOG_OFFSET = slice(28, 36)
 _STORE_TIMES = (56, 68)
+# Bytes of a record up to the end of its store timestamp.
+STORE_TIME_END = _STORE_TIMES[-1] + 8
 
 
 class Status(StrEnum):
