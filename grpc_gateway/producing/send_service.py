@@ -30,10 +30,12 @@ from remoting.loop_turns import LoopTurns
 from remoting.names import DLQ_PREFIX, RETRY_PREFIX
 from remoting.properties import MessageType
 from remoting.routes import TopicRoute
+from remoting.work_turns import WorkTurns
 
 # For every message: reading a member from its enum is slow.
 _SEND: Final = int(RequestCode.SEND_MESSAGE_V2)
 _SUCCESS: Final = int(ResponseCode.SUCCESS)
+_GZIP: Final = Encoding.GZIP
 _DELAY: Final = MessageType.DELAY
 _TRANSACTION: Final = MessageType.TRANSACTION
 # The response to one message that is stored is encoded without its objects.
@@ -49,6 +51,10 @@ _RECALL_HANDLE: Final = LengthDelimited(_RESULT["recall_handle"].number)
 _UNTYPED_PREFIXES: Final = (RETRY_PREFIX, DLQ_PREFIX)
 # Messages per request, since each is a request to a broker.
 _MAX_MESSAGES: Final = 1_024
+# Seconds of an iteration of the event loop in which compressed messages of all requests are converted, and of one
+# message at least.
+_CONVERSION_SECONDS: Final = 0.001
+_MIN_CONVERSION_SECONDS: Final = 0.000_001
 # Unreachable brokers before a message is rejected.
 _MAX_UNREACHABLE: Final = 3
 
@@ -63,6 +69,7 @@ class SendService:
         self._round_robin = queue_selection.RoundRobin()
         self._unresponsive = UnresponsiveBrokers()
         self._turns = LoopTurns()
+        self._conversions = WorkTurns(_CONVERSION_SECONDS)
 
     def send(
         self, rpc: Rpc, request: SendRequest | SendMessageRequest
@@ -91,7 +98,10 @@ class SendService:
             accepted_type = (await self._core.topic(topic)).message_type
         route = self._core.cached_route(topic) or await self._core.route(topic)
         rpc.client.record_publication(topic)
-        command, kind = self._command(message, topic, accepted_type)
+        if message.body_encoding == _GZIP:
+            command, kind = await self._command_in_turn(message, topic, accepted_type)
+        else:
+            command, kind = self._command(message, topic, accepted_type)
         if message.delivery_timestamp is None:
             rpc.topic, rpc.bytes_in = topic, len(message.body)
             rpc.key = (message.keys[0] if message.keys else "") or message.message_group or None
@@ -116,8 +126,8 @@ class SendService:
         prepared: list[tuple[SentMessage, RemotingCommand, MessageType]] = []
         for each in messages:
             message = sent_message(each)
-            if message.body_encoding == Encoding.GZIP:
-                # It is decompressed and compressed again: one of all requests in each turn of the loop.
+            if message.body_encoding == _GZIP:
+                # It is decompressed: one of all requests in each turn of the loop.
                 await self._turns.next()
             command, kind = self._command(message, topic, accepted_type)
             prepared.append((message, command, kind))
@@ -134,6 +144,17 @@ class SendService:
             return _UNSPECIFIED
         config = self._core.cached_topic(topic)
         return None if config is None else config.message_type
+
+    async def _command_in_turn(
+        self, message: SentMessage, topic: str, accepted_type: MessageType
+    ) -> tuple[RemotingCommand, MessageType]:
+        """Return the same as `_command` for a message whose body is to be decompressed, which may take long."""
+        await self._conversions.next()
+        begin = time.perf_counter()
+        try:
+            return self._command(message, topic, accepted_type)
+        finally:
+            self._conversions.use(max(time.perf_counter() - begin, _MIN_CONVERSION_SECONDS))
 
     def _command(
         self, message: SentMessage, topic: str, accepted_type: MessageType

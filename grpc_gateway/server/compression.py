@@ -1,6 +1,7 @@
 """Message compression: grpc-encoding and grpc-accept-encoding."""
 
 import zlib
+from collections.abc import Iterator
 
 import grpc
 
@@ -14,8 +15,11 @@ NAMES: dict[grpc.Compression, str] = {
     grpc.Compression.Gzip: "gzip",
 }
 _LEVEL = 6
-# Each member costs a decompressor, and a copy of the remaining data.
+# Each member costs a decompressor.
 _MAX_MEMBERS = 16
+# Bytes of a part, and of the compressed data that are handed to zlib at once.
+PART_BYTES = 1024 * 1024
+_CHUNK_BYTES = 64 * 1024
 
 
 class TooLarge(Exception):
@@ -26,29 +30,35 @@ def is_known(encoding: str) -> bool:
     return encoding == IDENTITY or encoding in _WINDOW_BITS
 
 
-def decompress(encoding: str, data: bytes, limit: int) -> bytes:
-    """Return the decompressed data.
+def parts(encoding: str, data: bytes, limit: int) -> Iterator[bytes]:
+    """Yield the decompressed data in parts, each of which costs little time.
 
     Raises TooLarge if they exceed `limit` bytes, and ValueError for data that are not in the encoding or truncated.
     """
-    parts: list[bytes] = []
-    remaining = limit
+    view, position = memoryview(data), 0
     # Gzip files may be concatenated.
     for _ in range(_MAX_MEMBERS):
         decompressor = zlib.decompressobj(_WINDOW_BITS[encoding])
-        try:
-            part = decompressor.decompress(data, remaining + 1)
-        except zlib.error:
-            raise ValueError(f"a message is not in {encoding}") from None
-        remaining -= len(part)
-        if remaining < 0:
-            raise TooLarge
-        parts.append(part)
-        if not decompressor.eof:
-            raise ValueError(f"a message in {encoding} is truncated")
-        data = decompressor.unused_data
-        if not data:
-            return b"".join(parts)
+        while not decompressor.eof:
+            chunk: bytes | memoryview = decompressor.unconsumed_tail
+            if not chunk:
+                # Not all at once: what a part leaves is copied.
+                chunk = view[position : position + _CHUNK_BYTES]
+                position += len(chunk)
+            try:
+                part = decompressor.decompress(chunk, min(limit + 1, PART_BYTES))
+            except zlib.error:
+                raise ValueError(f"a message is not in {encoding}") from None
+            limit -= len(part)
+            if limit < 0:
+                raise TooLarge
+            # After the last chunk, zlib may still have the rest of the data.
+            if not part and not chunk:
+                raise ValueError(f"a message in {encoding} is truncated")
+            yield part
+        position -= len(decompressor.unused_data)
+        if position == len(view):
+            return
     raise ValueError(f"a message in {encoding} has more than {_MAX_MEMBERS} members")
 
 

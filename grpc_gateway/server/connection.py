@@ -10,7 +10,7 @@ from grpc_gateway.http2.errors import ErrorCode
 from grpc_gateway.http2.stream import Stream
 from grpc_gateway.server import handlers
 from grpc_gateway.server.deadlines import Deadlines
-from grpc_gateway.server.decompression_turns import DecompressionTurns
+from grpc_gateway.server.decompressions import Decompressions
 from grpc_gateway.server.http_rejection import HttpRejection
 from grpc_gateway.server.methods import Registry
 from grpc_gateway.server.open_calls import MemoryWatch, OpenCalls
@@ -34,7 +34,7 @@ class GrpcConnection(Http2Channel):
         options: ServerOptions,
         methods: Registry,
         deadlines: Deadlines,
-        decompressions: DecompressionTurns,
+        decompressions: Decompressions,
         on_open: "Callable[[GrpcConnection], None]",
         on_close: "Callable[[GrpcConnection], None]",
         turns: FairTurns,

@@ -7,7 +7,7 @@ import grpc
 
 from grpc_gateway.http2.stream import Stream
 from grpc_gateway.server.deadlines import Deadlines
-from grpc_gateway.server.decompression_turns import DecompressionTurns
+from grpc_gateway.server.decompressions import Decompressions
 from grpc_gateway.server.rpc_status import RpcError
 from grpc_gateway.server.server_options import MIN_REQUEST_RATE, ServerOptions
 
@@ -28,7 +28,7 @@ class OpenCalls:
     request_bytes: bytes of requests, as `ServerOptions.max_request_bytes` bounds them.
     unfinished: streams whose request message has not arrived in full, with the time at which it began.
     deadlines: those of all calls of the server.
-    decompressions: turns of the server's connections.
+    decompressions: of all connections of the server.
     response_bytes: bytes of messages that handlers hold until the client has read those before them.
     memory: counts the bytes of requests over all connections, or None.
     """
@@ -52,7 +52,7 @@ class OpenCalls:
         self,
         options: ServerOptions,
         deadlines: Deadlines,
-        decompressions: DecompressionTurns,
+        decompressions: Decompressions,
         memory: MemoryWatch | None = None,
     ) -> None:
         self.options = options

@@ -173,24 +173,13 @@ class RequestReader:
             lock = self._calls.decompression_lock()
             await lock.acquire()
             try:
-                await self._calls.decompressions.next()
-                return self._decompress(message)
+                return await self._calls.decompressions.decompress(self._encoding, message, self._largest)
             finally:
                 lock.release()
         except compression.TooLarge:
             raise RpcError(_RESOURCE_EXHAUSTED, self._too_large()) from None
         except ValueError as error:
             raise RpcError(_INTERNAL, str(error)) from None
-
-    def _decompress(self, message: bytes) -> bytes:
-        # A failure may come after that many bytes.
-        used = self._largest
-        try:
-            data = compression.decompress(self._encoding, message, self._largest)
-            used = len(data)
-            return data
-        finally:
-            self._calls.decompressions.use(max(used, 1))
 
     def _too_large(self) -> str:
         return f"a message is larger than {self._largest} bytes"

@@ -10,7 +10,7 @@ import grpc
 from grpc_gateway.http2.channel import CloseCause
 from grpc_gateway.server.connection import GrpcConnection
 from grpc_gateway.server.deadlines import Deadlines
-from grpc_gateway.server.decompression_turns import DecompressionTurns
+from grpc_gateway.server.decompressions import Decompressions
 from grpc_gateway.server.methods import Registry
 from grpc_gateway.server.open_calls import MemoryWatch
 from grpc_gateway.server.rpc_status import CODES
@@ -53,7 +53,7 @@ class Server:
         self.loop = asyncio.get_running_loop()
         self._methods = Registry()
         self._deadlines = Deadlines(self.loop, options.deadline_tick)
-        self._decompressions = DecompressionTurns(self.loop)
+        self._decompressions = Decompressions()
         self._turns = FairTurns(self.loop) if turns is None else turns
         self._on_open = on_open
         self._on_close = on_close

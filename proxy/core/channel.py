@@ -36,7 +36,8 @@ class Session:
     address: the client's address as text.
     client_id, language, version: from the last heartbeat. heartbeat_users: by name, the authenticated senders of
     heartbeats, only while authentication is on.
-    query_turns: by topic, the index of the broker that answers the client's next QUERY_MESSAGE without a broker name.
+    query_turns: by topic, the index of the broker that answers the client's next QUERY_MESSAGE without a broker name,
+    the topic of the last one at the end.
     polls: the replies of in-flight long polls, each with its request's context. asked: correlation ids of messages that
     ask for a reply, oldest first, only while authentication is on or for clients in a namespace. windows: by broker
     name, the bound of its source address there.

@@ -5,7 +5,7 @@ behind other proxies (heartbeat sync) are in the same registry.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # Every Java client is in this producer group, for messages that the client library itself sends.
 INNER_PRODUCER = "CLIENT_INNER_PRODUCER"
+# Groups of the members that are searched at once for those without heartbeats: as many as one client may have.
+_PORTION_GROUPS = 1000
 
 
 class Role(StrEnum):
@@ -189,9 +191,30 @@ class ClientRegistry:
             del self._members[key]
         return changes
 
-    def expired(self, now: float) -> list[tuple[Member, Groups]]:
-        """Return each member with its groups without a heartbeat for the expiry; the caller unregisters them."""
-        silent = ((member, member.silent_groups(now - self._expiry)) for member in self._members.values())
+    def portions(self) -> Iterator[list[Member]]:
+        """Yield all present members in lists with about a thousand groups: clients may have thousands of groups each.
+
+        Members may join and leave meanwhile.
+        """
+        portion: list[Member] = []
+        count = 0
+        for member in list(self._members.values()):
+            portion.append(member)
+            count += len(member.producers) + len(member.consumers)
+            if count >= _PORTION_GROUPS:
+                yield portion
+                portion, count = [], 0
+        if portion:
+            yield portion
+
+    def expired(self, now: float, members: Iterable[Member] | None = None) -> list[tuple[Member, Groups]]:
+        """Return each of these members (None: all) with its groups without a heartbeat for the expiry.
+
+        The caller unregisters them. Those that have left are not among them.
+        """
+        pool = self._members.values() if members is None else members
+        present = [member for member in pool if self._members.get(member.key) is member]
+        silent = ((member, member.silent_groups(now - self._expiry)) for member in present)
         return [(member, groups) for member, groups in silent if groups]
 
     def member(self, key: Hashable) -> Member | None:

@@ -255,13 +255,18 @@ def _present(core: Messaging, channel: Channel) -> Groups:
     return joining if member is None else member.groups | joining
 
 
-def expire(core: Messaging, now: float) -> None:
-    """Remove members from groups whose heartbeats have expired; `now` in seconds."""
-    for member, groups in core.registry.expired(now):
-        if member.channel is None:
-            core.changed(core.registry.unregister(member.key, groups, LeaveCause.EXPIRED))
-        else:
-            spawn_quietly(leave(core, member.channel, groups, cause=LeaveCause.EXPIRED))
+async def expire(core: Messaging, now: float) -> None:
+    """Remove members from groups whose heartbeats have expired; `now` in seconds.
+
+    A portion of the members in each iteration of the event loop, so that other clients are served between.
+    """
+    for members in core.registry.portions():
+        for member, groups in core.registry.expired(now, members):
+            if member.channel is None:
+                core.changed(core.registry.unregister(member.key, groups, LeaveCause.EXPIRED))
+            else:
+                spawn_quietly(leave(core, member.channel, groups, cause=LeaveCause.EXPIRED))
+        await asyncio.sleep(0)
 
 
 def notify(core: Messaging, change: ConsumerGroupChange) -> None:

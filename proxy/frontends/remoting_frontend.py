@@ -173,7 +173,7 @@ class RemotingFrontend:
     def _sweep_interval(self) -> float:
         return min(_SWEEP_INTERVAL, self._core.settings.limits.idle_timeout / 2)
 
-    def _sweep(self) -> None:
+    async def _sweep(self) -> None:
         now = asyncio.get_running_loop().time()
         limits = self._core.settings.limits
         for channel in (*self.channels, *self.broker_channels):
@@ -187,7 +187,7 @@ class RemotingFrontend:
                     isolated(_make_room, channel)
                 isolated(channel.check_unfinished_frame, limits.frame_timeout)
                 isolated(channel.check_unread_responses, limits.unread_timeout)
-        isolated(membership.expire, self._core, now)
+        await membership.expire(self._core, now)
 
     async def finish_requests(self, timeout: float) -> None:
         """Answer requests with GO_AWAY for a while, then close each connection once its requests are answered.

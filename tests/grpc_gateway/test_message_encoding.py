@@ -147,6 +147,32 @@ def test_gzip_body_is_converted_to_zlib() -> None:
     assert zlib.decompress(message_encoding.encode_body(largest, OPTIONS)[0]) == bytes(4 * 2**20)
 
 
+@given(
+    st.binary(max_size=300) | st.integers(1, 100_000).map(bytes),
+    st.integers(0, 9),
+    st.none() | st.binary(max_size=70),
+    st.none() | st.binary(max_size=70),
+    st.none() | st.binary(max_size=70),
+    st.booleans(),
+)
+def test_gzip_headers_of_every_kind_are_left_out(
+    plain: bytes, level: int, extra: bytes | None, name: bytes | None, comment: bytes | None, checked: bool
+) -> None:
+    """RFC 1952: an extra field, a name, a comment and a checksum of the header are optional."""
+    flags = 2 * checked + 4 * (extra is not None) + 8 * (name is not None) + 16 * (comment is not None)
+    head = b"\x1f\x8b\x08" + bytes((flags,)) + bytes(6)
+    if extra is not None:
+        head += len(extra).to_bytes(2, "little") + extra
+    head += b"".join(text.replace(b"\0", b"") + b"\0" for text in (name, comment) if text is not None)
+    if checked:
+        head += (zlib.crc32(head) & 0xFFFF).to_bytes(2, "little")
+    packed = head + gzip.compress(plain, level, mtime=0)[10:]
+    stored, flag = message_encoding.encode_body(gzip_message(packed + b"another member"), OPTIONS)
+    assert zlib.decompress(stored) == plain
+    assert flag == SysFlag.COMPRESSED | SysFlag.COMPRESSION_ZLIB
+    assert len(stored) <= len(packed), "it is not compressed again"
+
+
 def test_zlib_body_that_is_declared_as_gzip_is_stored_compressed() -> None:
     packed, flag = message_encoding.encode_body(gzip_message(zlib.compress(b"hello" * 100, 1)), OPTIONS)
     assert zlib.decompress(packed) == b"hello" * 100

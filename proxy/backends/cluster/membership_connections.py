@@ -17,11 +17,20 @@ Slot = tuple[Role, str]
 
 @dataclass(slots=True)
 class MembershipConnection:
-    """The slots of one connection to each broker address, by slot and by channel."""
+    """The slots of one connection to each broker address, by slot and by channel.
+
+    It may have thousands of channels: those of a client id are found without a search.
+    """
 
     number: int
     slots: dict[Slot, Channel] = field(default_factory=dict)
     slots_by_channel: dict[Channel, set[Slot]] = field(default_factory=dict)
+    _channels: dict[str, dict[Channel, None]] = field(default_factory=dict)
+    _client_ids: dict[Channel, str] = field(default_factory=dict)
+
+    def channel_of(self, client_id: str) -> Channel | None:
+        """Return the first channel with this client id."""
+        return next(iter(self._channels.get(client_id, ())), None)
 
     def has_room(self, channel: Channel, slots: set[Slot]) -> bool:
         """Return whether none of these slots belongs to another client."""
@@ -31,6 +40,7 @@ class MembershipConnection:
         """Give slots to a client."""
         self.slots.update(dict.fromkeys(slots, channel))
         self.slots_by_channel.setdefault(channel, set()).update(slots)
+        self._name(channel, channel.session.client_id)
 
     def free(self, channel: Channel, slots: set[Slot]) -> None:
         """Free slots of a client."""
@@ -40,6 +50,21 @@ class MembershipConnection:
         taken -= slots
         if not taken:
             self.slots_by_channel.pop(channel, None)
+            self._name(channel, None)
+
+    def _name(self, channel: Channel, client_id: str | None) -> None:
+        """Record the client id of a channel, which may change; None: it has left."""
+        former = self._client_ids.get(channel)
+        if former == client_id:
+            return
+        if former is not None:
+            del self._channels[former][channel]
+            if not self._channels[former]:
+                del self._channels[former]
+            del self._client_ids[channel]
+        if client_id is not None:
+            self._channels.setdefault(client_id, {})[channel] = None
+            self._client_ids[channel] = client_id
 
 
 class MembershipConnections:

@@ -46,7 +46,7 @@ def _subscriber(connection: MembershipConnection, command: RemotingCommand) -> C
 def _requester(connection: MembershipConnection, command: RemotingCommand) -> Channel | None:
     """Return the client that waits for this reply message, by the client id in the message's properties."""
     client_id = properties.get(command.fields.get("properties", ""), properties.MESSAGE_REPLY_TO_CLIENT)
-    return next((channel for channel in connection.slots_by_channel if channel.session.client_id == client_id), None)
+    return None if client_id is None else connection.channel_of(client_id)
 
 
 # Every request of a broker to a client has a line.

@@ -23,8 +23,8 @@ _log = logging.getLogger("gantry.cluster")
 
 Reply = asyncio.Future[RemotingCommand]
 
-# Maximum number of requests that wait for a connection, and memory of the oneway ones, which no other limit counts;
-# further oneway requests are dropped.
+# Maximum number of requests that wait for a connection, and bytes of the oneway ones, or of those that wait to be sent.
+# No other limit counts these: each of thousands of clients may send one before it is paused. Further ones are dropped.
 _MAX_WAITING = 10_000
 MAX_ONEWAY_BYTES = 16 * 2**20
 
@@ -100,9 +100,11 @@ class ServerConnection:
         self._dial(dialled)
 
     def oneway(self, command: RemotingCommand) -> None:
-        """Send a oneway request; it is dropped if the server cannot be reached."""
-        if self.connection is not None:
-            self.connection.oneway(command)
+        """Send a oneway request; it is dropped if the server cannot be reached, or does not read."""
+        connection = self.connection
+        if connection is not None:
+            if connection.unread_bytes < MAX_ONEWAY_BYTES:
+                connection.oneway(command)
         elif len(self._waiting) < _MAX_WAITING and self._oneway_bytes < MAX_ONEWAY_BYTES:
             self._oneway_bytes += command.memory
             self._dial(lambda connection: None if connection is None else connection.oneway(command))

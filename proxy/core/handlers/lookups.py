@@ -7,6 +7,9 @@ from remoting import command as commands
 from remoting.command import RemotingCommand
 from remoting.errors import ServiceUnavailable
 
+# Topics of a client whose turns are remembered. A client queries the brokers of a topic at once, one after the other.
+_MAX_TOPICS = 64
+
 
 async def query_message(core: Messaging, context: Context) -> RemotingCommand:
     """Send the query to the named broker, else to each broker of the topic in turn.
@@ -21,7 +24,9 @@ async def query_message(core: Messaging, context: Context) -> RemotingCommand:
         if not brokers:
             raise ServiceUnavailable(f"topic {topic} has no available broker")
         turns = context.channel.session.query_turns
-        turn = turns.get(topic, 0)
+        turn = turns.pop(topic, 0)
+        if len(turns) >= _MAX_TOPICS:
+            del turns[next(iter(turns))]
         turns[topic] = turn + 1
         broker = brokers[turn % len(brokers)]
     reply = send(core, context, broker)

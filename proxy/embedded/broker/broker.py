@@ -23,7 +23,7 @@ from proxy.embedded.broker.fifo_locks import FifoLocks
 from proxy.embedded.broker.group_notices import GroupNotices
 from proxy.embedded.broker.groups import Groups
 from proxy.embedded.broker.lock_table import QueueLocks
-from proxy.embedded.broker.long_polls import LongPoll, LongPolls
+from proxy.embedded.broker.long_polls import LongPoll, LongPolls, has_place, source_of_client
 from proxy.embedded.broker.members import Members
 from proxy.embedded.broker.offsets import Offsets
 from proxy.embedded.broker.poll_waking import ANY_QUEUE, PollWaking
@@ -95,7 +95,7 @@ class Broker:
         self.users = Users(store.table("users"), store.table("acls"))
         self.members = Members()
         self._notices = GroupNotices(self._send_notices)
-        self.locks = QueueLocks(settings.lock_timeout)
+        self.locks = QueueLocks(settings.lock_timeout, settings.max_locks)
         self.pipeline = AppendPipeline(settings, store, self.message_appended)
         self.transactions = Transactions(settings, store, self.pipeline, self.members.producers_in_turn, push)
         self.checkpoints = Checkpoints(store)
@@ -111,6 +111,8 @@ class Broker:
         self._unlocks = [(at, key) for at, key in self.fifo_locks.locked(now)]
         heapq.heapify(self._unlocks)
         self._next_sweep = now + _SWEEP_INTERVAL
+        # Channels that are still to be searched for silent members, each of which may be in a thousand groups.
+        self._unswept: list[Channel] = []
         self.statistics = Statistics(settings.cluster, now)
         # Called with the protocol of the request, the group and the original topic of each dead letter.
         self.on_dead_letter: Callable[[str, str, str], None] = lambda protocol, group, topic: None
@@ -190,14 +192,17 @@ class Broker:
         self.waking.run()
         return more
 
-    def _remove_silent_members(self, now: int, _: WorkBudget) -> None:
-        if now < self._next_sweep:
-            return
-        self._next_sweep = now + _SWEEP_INTERVAL
-        self.locks.expire(now)
-        for channel in self.members.expired(now - self.settings.member_expiry):
-            isolated(self.channel_closed, channel)
-            isolated(self._close_silent, channel)
+    def _remove_silent_members(self, now: int, budget: WorkBudget) -> None:
+        if now >= self._next_sweep:
+            self._next_sweep = now + _SWEEP_INTERVAL
+            self.locks.expire(now)
+            self._unswept = self.members.channels()
+        while self._unswept and not budget.exhausted:
+            budget.use()
+            channel = self._unswept.pop()
+            if self.members.is_expired(channel, now - self.settings.member_expiry):
+                isolated(self.channel_closed, channel)
+                isolated(self._close_silent, channel)
 
     def _wake_unlocked(self, now: int, budget: WorkBudget) -> None:
         while self._unlocks and self._unlocks[0][0] <= now and not budget.exhausted:
@@ -260,12 +265,13 @@ class Broker:
             self._unlocks = [(at, key) for at, key in self.fifo_locks.locked(self.now)]
             heapq.heapify(self._unlocks)
 
-    def admit_poll(self, key: PopKey) -> bool:
-        """Return whether another pop may wait for this key."""
-        settings = self.settings
-        return (
-            self.waiting_pops.total + self.waiting_notifications.total < settings.max_polls
-            and self.waiting_pops.count(key) <= settings.max_polls_per_queue
+    def admit_poll(self, key: PopKey, channel: Channel | None) -> bool:
+        """Return whether another pop or notification of a client may wait for this key."""
+        settings, pops, notifications = self.settings, self.waiting_pops, self.waiting_notifications
+        source = source_of_client(channel)
+        own = pops.count_of(source) + notifications.count_of(source)
+        return has_place(own, pops.total + notifications.total, settings.max_polls) and has_place(
+            pops.count_of_key(key, source), pops.count(key), settings.max_polls_per_queue + 1
         )
 
     # Reading.

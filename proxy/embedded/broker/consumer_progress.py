@@ -7,7 +7,7 @@ import orjson
 from proxy.embedded.broker.broker import Broker
 from proxy.embedded.broker.errors import Refused
 from proxy.embedded.broker.pulling import existing_topic
-from proxy.embedded.broker.queues import store_timestamp
+from proxy.embedded.broker.queues import STORE_TIME_END, store_timestamp
 from proxy.embedded.broker.request import Answer, Request
 from proxy.embedded.broker.routing import topic_list
 from proxy.embedded.broker.sending import known_group
@@ -31,8 +31,9 @@ def _queue(broker: Broker, topic: str, queue_id: int) -> dict[str, Any]:
 
 
 def _stored_at(broker: Broker, topic: str, queue_id: int, offset: int) -> int:
-    record = broker.read_one(topic, queue_id, offset)
-    return 0 if record is None else store_timestamp(record)
+    """Return the store timestamp of the message at a queue offset; 0 if there is none."""
+    head = broker.store.head(topic, queue_id, offset, STORE_TIME_END)
+    return 0 if head is None else store_timestamp(head)
 
 
 def topic_stats(broker: Broker, request: Request) -> Answer:

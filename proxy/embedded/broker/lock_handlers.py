@@ -6,6 +6,7 @@ import orjson
 
 from proxy.embedded.broker.broker import Broker
 from proxy.embedded.broker.lock_table import Queue
+from proxy.embedded.broker.long_polls import source_of_client
 from proxy.embedded.broker.request import Answer, Request
 from remoting import command as commands
 from remoting.errors import BodyError
@@ -15,7 +16,7 @@ from remoting.fastjson import load_request
 def lock(broker: Broker, request: Request) -> Answer:
     """LOCK_BATCH_MQ: lock or renew queues; return those that the client holds now."""
     group, client_id, queues = _parse(request.command.body)
-    locked = broker.locks.lock(group, client_id, queues, request.now)
+    locked = broker.locks.lock(group, client_id, queues, request.now, source_of_client(request.channel))
     queues_locked = [{"topic": topic, "brokerName": name, "queueId": queue_id} for topic, name, queue_id in locked]
     return commands.success(body=orjson.dumps({"lockOKMQSet": queues_locked}))
 

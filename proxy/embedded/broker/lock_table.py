@@ -1,8 +1,10 @@
 """Queue locks: one client of a group consumes a queue in order (RocketMQ's RebalanceLockManager). Sans-io."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+from proxy.embedded.broker.long_polls import Source, has_place
 
 # Topic, broker name, queue id.
 Queue = tuple[str, str, int]
@@ -12,23 +14,37 @@ Queue = tuple[str, str, int]
 class _Lock:
     client_id: str
     renewed_at: int
+    source: Source
 
 
 class QueueLocks:
-    """Locks by group and queue; a lock that is not renewed within `timeout` ms is free."""
+    """Locks by group and queue; a lock that is not renewed within `timeout` ms is free.
 
-    def __init__(self, timeout: int) -> None:
+    maximum: number of locks, of which a source address has a share. Clients choose the names of groups and queues.
+    """
+
+    def __init__(self, timeout: int, maximum: int) -> None:
         self._timeout = timeout
+        self._maximum = maximum
         self._locks: defaultdict[str, dict[Queue, _Lock]] = defaultdict(dict)
+        # The number of locks by source address.
+        self._counts: Counter[Source] = Counter()
+        self._total = 0
 
-    def lock(self, group: str, client_id: str, queues: Iterable[Queue], now: int) -> list[Queue]:
-        """Lock or renew queues for a client; return those that it holds now."""
+    def lock(self, group: str, client_id: str, queues: Iterable[Queue], now: int, source: Source = None) -> list[Queue]:
+        """Lock or renew queues for a client; return those that it holds now. A queue without a place is not locked."""
         locks = self._locks[group]
         locked = []
         for queue in queues:
             lock = locks.get(queue)
+            if lock is None and not has_place(self._counts[source], self._total, self._maximum):
+                continue
             if lock is None or lock.client_id == client_id or now - lock.renewed_at > self._timeout:
-                locks[queue] = _Lock(client_id, now)
+                if lock is not None:
+                    self._forget(lock)
+                locks[queue] = _Lock(client_id, now, source)
+                self._counts[source] += 1
+                self._total += 1
                 locked.append(queue)
         return locked
 
@@ -38,16 +54,22 @@ class QueueLocks:
         for queue in queues:
             lock = locks.get(queue)
             if lock is not None and lock.client_id == client_id:
-                del locks[queue]
+                self._forget(locks.pop(queue))
 
     def expire(self, now: int) -> None:
         """Remove the locks that were not renewed in time."""
         for group, locks in list(self._locks.items()):
             for queue in [queue for queue, lock in locks.items() if now - lock.renewed_at > self._timeout]:
-                del locks[queue]
+                self._forget(locks.pop(queue))
             if not locks:
                 del self._locks[group]
 
     def is_locked(self, group: str, now: int) -> bool:
         """Return whether a group has any lock."""
         return any(now - lock.renewed_at <= self._timeout for lock in self._locks.get(group, {}).values())
+
+    def _forget(self, lock: _Lock) -> None:
+        self._total -= 1
+        self._counts[lock.source] -= 1
+        if not self._counts[lock.source]:
+            del self._counts[lock.source]

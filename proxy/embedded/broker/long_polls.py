@@ -7,10 +7,13 @@ a pop.
 import heapq
 import itertools
 import logging
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from protocol_negotiation.address_limit import source_of
+from proxy.core.channel import Channel
 from proxy.embedded.broker.filters import Filter, SqlFilter
 from proxy.embedded.broker.request import Reply, Request
 from proxy.embedded.broker.work_budget import WorkBudget
@@ -20,9 +23,15 @@ from remoting.codes import ResponseCode
 _log = logging.getLogger("gantry.embedded")
 
 _Key = TypeVar("_Key", bound=Hashable)
+_Counted = TypeVar("_Counted", bound=Hashable)
 
 # Minimum number of outdated deadlines before the deadlines are rebuilt.
 _MIN_OUTDATED = 1024
+# Polls of one source address that may wait as long as there is any place.
+_FEW = 16
+
+# The key of a source address.
+Source = str | int | None
 
 
 @dataclass(eq=False, slots=True)
@@ -40,6 +49,10 @@ class LongPoll:
     offset: int = 0
 
     @property
+    def source(self) -> Source:
+        return source_of_client(self.request.channel)
+
+    @property
     def abandoned(self) -> bool:
         """Whether its response is no longer needed."""
         channel = self.request.channel
@@ -49,6 +62,21 @@ class LongPoll:
         """Complete the reply without a message; the client is gone, but its request still counts as in flight."""
         if not self.reply.done():
             self.reply.set_result(commands.response(self.empty_code))
+
+
+def source_of_client(channel: Channel | None) -> Source:
+    """Return the source address of a client; None for this process itself and for Unix sockets."""
+    return None if channel is None else source_of(channel.peer.address)
+
+
+def has_place(own: int, taken: int, maximum: int) -> bool:
+    """Return whether another poll may wait beside `taken` ones, `own` of which have its source address.
+
+    An address may have twice as many as are still free, so that it never takes all places: the dynamic threshold of
+    Choudhury and Hahne (Dynamic Queue Length Thresholds for Shared-Memory Packet Switches, 1998).
+    """
+    free = maximum - taken
+    return free > 0 and own < max(_FEW, 2 * free)
 
 
 def _ignore(_: object) -> None:
@@ -65,6 +93,9 @@ class LongPolls(Generic[_Key]):
         self.total = 0
         self._added, self._removed = added, removed
         self._polls: dict[_Key, dict[int, LongPoll]] = {}
+        # The number of polls by source address, and by key and source address.
+        self._of_sources: Counter[Source] = Counter()
+        self._of_key: Counter[tuple[_Key, Source]] = Counter()
         # Deadline, number and key; those of ended polls remain for a while.
         self._deadlines: list[tuple[int, int, _Key]] = []
         self._numbers = itertools.count()
@@ -75,6 +106,9 @@ class LongPolls(Generic[_Key]):
         self._polls.setdefault(key, {})[number] = poll
         heapq.heappush(self._deadlines, (poll.deadline, number, key))
         self.total += 1
+        source = poll.source
+        self._of_sources[source] += 1
+        self._of_key[key, source] += 1
         self._added(key)
         if len(self._deadlines) > 2 * self.total + _MIN_OUTDATED:
             # Most are of polls that were woken.
@@ -86,6 +120,14 @@ class LongPolls(Generic[_Key]):
     def count(self, key: _Key) -> int:
         """Return the number of polls with a key."""
         return len(self._polls.get(key, ()))
+
+    def count_of(self, source: Source) -> int:
+        """Return the number of polls of a source address."""
+        return self._of_sources.get(source, 0)
+
+    def count_of_key(self, key: _Key, source: Source) -> int:
+        """Return the number of polls of a source address with a key."""
+        return self._of_key.get((key, source), 0)
 
     def take(self, key: _Key, fits: Callable[[LongPoll], bool]) -> Iterator[LongPoll | None]:
         """Look at one poll with a key after the other: remove and yield it if it fits, else yield None.
@@ -115,6 +157,9 @@ class LongPolls(Generic[_Key]):
         if not polls:
             del self._polls[key]
         self.total -= 1
+        source = poll.source
+        _count_down(self._of_sources, source)
+        _count_down(self._of_key, (key, source))
         self._removed(key)
         if poll.abandoned:
             poll.end()
@@ -129,3 +174,10 @@ def _fits(poll: LongPoll, fits: Callable[[LongPoll], bool]) -> bool:
     except Exception:
         _log.exception("the filter of a long poll failed")
         return True
+
+
+def _count_down(counts: Counter[_Counted], key: _Counted) -> None:
+    """Count down; forget what is no longer counted."""
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]

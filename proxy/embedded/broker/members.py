@@ -158,16 +158,21 @@ class Members:
             self.remove_consumer(group, channel)
         return consumers
 
-    def expired(self, before: int) -> list[Channel]:
-        """Return the closed channels, and those without a heartbeat for some group since a time (ms)."""
-        expired = {channel: None for channel, client in self._all() if client.last_heartbeat < before or channel.closed}
-        return list(expired)
+    def channels(self) -> list[Channel]:
+        """Return all channels, some of which may be closed."""
+        return list(self._memberships)
 
-    def _all(self) -> Iterator[tuple[Channel, Client]]:
-        for clients in self.producers.values():
-            yield from clients.items()
-        for consumers in self.consumers.values():
-            yield from consumers.clients.items()
+    def is_expired(self, channel: Channel, before: int) -> bool:
+        """Return whether a channel is closed, or without a heartbeat for some group since a time (ms)."""
+        return channel.closed or any(client.last_heartbeat < before for client in self._clients(channel))
+
+    def _clients(self, channel: Channel) -> Iterator[Client]:
+        """Yield the client of each group that a channel is in."""
+        memberships = self._memberships.get(channel, _NO_MEMBERSHIPS)
+        for group in memberships.producers:
+            yield self.producers[group][channel]
+        for group in memberships.consumers:
+            yield self.consumers[group].clients[channel]
 
     # Lookups.
 

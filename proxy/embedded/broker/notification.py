@@ -30,7 +30,7 @@ def notify(broker: Broker, request: Request) -> Answer:
     if _has_message(broker, request, topic, group.name, queue_id):
         return commands.success({"hasMsg": "true", "pollingFull": "false"})
     deadline, key = request.sent_at + wait - _RESPONSE_MARGIN, (topic.name, group.name, queue_id)
-    admitted = broker.admit_poll(key)
+    admitted = broker.admit_poll(key, request.channel)
     if wait > 0 and request.now < deadline and admitted:
         poll = LongPoll(request, deadline, request.reply or broker.future(), ResponseCode.SUCCESS)
         broker.waiting_notifications.add(key, poll)

@@ -49,8 +49,10 @@ class Checkpoints:
         self._table = store.table("pops")
         self._checkpoints: dict[Key, Checkpoint] = {}
         self._times: list[tuple[int, Key]] = []
-        # The number of checkpoints by topic and group.
-        self._counts: Counter[tuple[str, str]] = Counter()
+        # The keys by topic and group: other groups may have millions.
+        self._keys: dict[tuple[str, str], dict[Key, None]] = {}
+        # The number of checkpoints by group.
+        self._counts: Counter[str] = Counter()
         for key, value in self._table.items():
             self._add(_decode(key, value))
 
@@ -62,7 +64,11 @@ class Checkpoints:
 
     def count(self, topic: str, group: str) -> int:
         """Return the number of a group's checkpoints in a topic."""
-        return self._counts.get((topic, group), 0)
+        return len(self._keys.get((topic, group), ()))
+
+    def count_of_group(self, group: str) -> int:
+        """Return the number of a group's checkpoints in all topics."""
+        return self._counts.get(group, 0)
 
     def put(self, checkpoint: Checkpoint) -> None:
         """Add a checkpoint."""
@@ -71,7 +77,8 @@ class Checkpoints:
 
     def _add(self, checkpoint: Checkpoint) -> None:
         if checkpoint.key not in self._checkpoints:
-            self._counts[checkpoint.topic, checkpoint.group] += 1
+            self._counts[checkpoint.group] += 1
+        self._keys.setdefault((checkpoint.topic, checkpoint.group), {})[checkpoint.key] = None
         self._checkpoints[checkpoint.key] = checkpoint
         heapq.heappush(self._times, (checkpoint.visible_at, checkpoint.key))
         if len(self._times) > 2 * len(self._checkpoints) + _MIN_OUTDATED:
@@ -109,14 +116,18 @@ class Checkpoints:
         if self._checkpoints.pop(key, None) is None:
             return
         pair = key[:2]
-        self._counts[pair] -= 1
-        if not self._counts[pair]:
-            del self._counts[pair]
+        self._counts[pair[1]] -= 1
+        if not self._counts[pair[1]]:
+            del self._counts[pair[1]]
+        del self._keys[pair][key]
+        if not self._keys[pair]:
+            del self._keys[pair]
 
     def drop_topic(self, topic: str) -> None:
         """Delete the checkpoints of a topic."""
-        for checkpoint in [each for each in self._checkpoints.values() if each.topic == topic]:
-            self.drop(checkpoint)
+        for group in [group for name, group in self._keys if name == topic]:
+            for checkpoint in self.of_group(topic, group):
+                self.drop(checkpoint)
 
     def due(self, now: int, budget: WorkBudget) -> Iterator[Checkpoint]:
         """Yield checkpoints whose invisible time is over, each once; they remain until they are dropped.
@@ -137,11 +148,7 @@ class Checkpoints:
 
     def of_group(self, topic: str, group: str) -> Sequence[Checkpoint]:
         """Return a group's checkpoints in a topic."""
-        return [
-            checkpoint
-            for checkpoint in self._checkpoints.values()
-            if checkpoint.topic == topic and checkpoint.group == group
-        ]
+        return [self._checkpoints[key] for key in self._keys.get((topic, group), ())]
 
 
 def _row(key: Key) -> bytes:

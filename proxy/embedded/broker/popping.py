@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from proxy.embedded.broker.broker import Broker
 from proxy.embedded.broker.errors import Refused, refusal
 from proxy.embedded.broker.fifo_locks import FifoLock
-from proxy.embedded.broker.filters import Filter, new_filter
+from proxy.embedded.broker.filters import Filter, SqlFilter, new_filter
 from proxy.embedded.broker.groups import Group
-from proxy.embedded.broker.long_polls import LongPoll
+from proxy.embedded.broker.long_polls import LongPoll, has_place
 from proxy.embedded.broker.pop_checkpoints import Checkpoint
 from proxy.embedded.broker.pulling import consuming_group, readable_topic
 from proxy.embedded.broker.queues import READ_SIZE, Fetched, Status, fetch
@@ -27,6 +27,8 @@ _MAX_MESSAGES = 32
 # Pops of a group in a topic with messages that are neither acknowledged nor visible again: each is kept in memory, and
 # clients choose how long.
 MAX_UNACKNOWLEDGED = 100_000
+# The same of all groups, of which each has a share: clients may use any number of groups.
+MAX_CHECKPOINTS = 500_000
 # Milliseconds after its deadline at which a pop is rejected.
 _MAX_DELAY = 500
 # Milliseconds before its deadline at which a waiting request is answered.
@@ -40,7 +42,10 @@ _NOTHING_TO_DELIVER = frozenset((Status.NO_MATCHED_MESSAGE, Status.MESSAGE_WAS_R
 
 @dataclass(slots=True)
 class _PopState:
-    """One pop in progress: its parameters, and the messages state so far. remaining: number of messages after them."""
+    """One pop in progress: its parameters, and the messages state so far. remaining: number of messages after them.
+
+    effort: share of the effort of one read that messages without a match took, of all queues together.
+    """
 
     request: Request
     topic: Topic
@@ -54,6 +59,7 @@ class _PopState:
     revive_queue_id: int
     time: int
     remaining: int = 0
+    effort: float = 0.0
     records: list[bytes] = field(default_factory=list)
     starts: dict[tuple[Retry, int], int] = field(default_factory=dict)
     offsets: dict[tuple[Retry, int], list[int]] = field(default_factory=dict)
@@ -61,7 +67,7 @@ class _PopState:
 
     @property
     def full(self) -> bool:
-        return len(self.records) >= self.count or self.room <= 0
+        return len(self.records) >= self.count or self.room <= 0 or self.effort >= 1
 
     @property
     def room(self) -> int:
@@ -108,11 +114,18 @@ def pop_messages(broker: Broker, request: Request) -> Answer:
 
 
 def _check_unacknowledged(broker: Broker, topic: str, group: str) -> None:
-    """Refuse a pop of a group with too many pops without acknowledgement in a topic and in its retry topics."""
+    """Refuse a pop of a group with too many pops without acknowledgement in a topic and in its retry topics.
+
+    If all groups have many, those with the most are refused first.
+    """
     retries = (pop_retry_topic(topic, group, v2) for v2 in (False, True))
     count = sum(broker.checkpoints.count(name, group) for name in (topic, *retries))
     if count >= MAX_UNACKNOWLEDGED:
         text = f"the group {group} has {count} pops without acknowledgement in {topic}, which is the maximum"
+        raise Refused(ResponseCode.POLLING_FULL, text)
+    own, total = broker.checkpoints.count_of_group(group), len(broker.checkpoints)
+    if not has_place(own, total, MAX_CHECKPOINTS):
+        text = f"{total} pops of all groups are without acknowledgement, {own} of the group {group}"
         raise Refused(ResponseCode.POLLING_FULL, text)
 
 
@@ -130,7 +143,7 @@ def _wait(broker: Broker, state: _PopState, queue_id: int, deadline: int, wait: 
     key = (state.topic.name, state.group.name, queue_id)
     code = ResponseCode.POLLING_TIMEOUT
     if wait > 0 and state.request.now < deadline - _RESPONSE_MARGIN:
-        if broker.admit_poll(key):
+        if broker.admit_poll(key, state.request.channel):
             reply = state.request.reply or broker.future()
             poll = LongPoll(state.request, deadline - _RESPONSE_MARGIN, reply, code, state.filter)
             broker.waiting_pops.add(key, poll)
@@ -200,15 +213,11 @@ def _take_queue(broker: Broker, state: _PopState, topic: Topic, queue_id: int) -
     if state.full:
         state.remaining += max(broker.store.bounds(topic.name, queue_id)[1] - offset, 0)
         return
-    fetched = fetch(
-        broker.store, topic.name, queue_id, offset, state.count - len(state.records), state.filter, state.room
-    )
+    fetched = _fetch(broker, state, topic.name, queue_id, offset)
     if fetched.status in _OUT_OF_BOUNDS:
         offset = fetched.next_offset
         broker.offsets.commit(topic.name, state.group.name, queue_id, offset)
-        fetched = fetch(
-            broker.store, topic.name, queue_id, offset, state.count - len(state.records), state.filter, state.room
-        )
+        fetched = _fetch(broker, state, topic.name, queue_id, offset)
     state.remaining += max(fetched.max_offset - fetched.next_offset, 0)
     if fetched.records:
         if state.order:
@@ -217,6 +226,15 @@ def _take_queue(broker: Broker, state: _PopState, topic: Topic, queue_id: int) -
             _deliver(broker, state, topic.name, queue_id, offset, fetched)
     elif fetched.status in _NOTHING_TO_DELIVER:
         broker.offsets.commit(topic.name, state.group.name, queue_id, fetched.next_offset)
+
+
+def _fetch(broker: Broker, state: _PopState, topic: str, queue_id: int, offset: int) -> Fetched:
+    count = state.count - len(state.records)
+    fetched = fetch(broker.store, topic, queue_id, offset, count, state.filter, state.room, state.effort)
+    if isinstance(state.filter, SqlFilter):
+        # Tags are looked up in an index.
+        state.effort += fetched.effort
+    return fetched
 
 
 def _offset(broker: Broker, state: _PopState, topic: str, queue_id: int) -> int:

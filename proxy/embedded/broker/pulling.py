@@ -6,7 +6,7 @@ from proxy.embedded.broker.broker import Broker
 from proxy.embedded.broker.errors import Forbidden, ForbiddenType, Refused
 from proxy.embedded.broker.filters import Filter, Subscription, new_filter
 from proxy.embedded.broker.groups import Group
-from proxy.embedded.broker.long_polls import LongPoll
+from proxy.embedded.broker.long_polls import LongPoll, has_place, source_of_client
 from proxy.embedded.broker.queues import READ_SIZE, Fetched, Status, fetch
 from proxy.embedded.broker.request import Answer, Request
 from proxy.embedded.broker.sending import known_group
@@ -52,7 +52,7 @@ def pull(broker: Broker, request: Request) -> Answer:
         with suppress(StorageError):
             broker.offsets.commit(topic.name, group.name, queue_id, commit)
     if code == ResponseCode.PULL_NOT_FOUND and not request.resumed and sys_flag & PullSysFlag.SUSPEND:
-        _check_room(broker, topic.name, queue_id)
+        _check_room(broker, request, topic.name, queue_id)
         poll = LongPoll(request, request.now + wait, broker.future(), code, message_filter, offset)
         broker.waiting_pulls.add((topic.name, queue_id), poll)
         return poll.reply
@@ -61,14 +61,19 @@ def pull(broker: Broker, request: Request) -> Answer:
     return commands.response(code, _fields(fetched, topic, group), b"".join(fetched.records), fetched.status)
 
 
-def _check_room(broker: Broker, topic: str, queue_id: int) -> None:
+def _check_room(broker: Broker, request: Request, topic: str, queue_id: int) -> None:
     """Raise Refused if no further pull may wait; clients repeat it seconds later, but an empty response at once."""
-    settings, waiting = broker.settings, broker.waiting_pulls.count((topic, queue_id))
-    if waiting >= settings.max_pulls_per_queue or broker.waiting_pulls.total >= settings.max_pulls:
+    settings, polls, key = broker.settings, broker.waiting_pulls, (topic, queue_id)
+    source, waiting = source_of_client(request.channel), polls.count(key)
+    own, own_waiting = polls.count_of(source), polls.count_of_key(key, source)
+    if not has_place(own, polls.total, settings.max_pulls) or not has_place(
+        own_waiting, waiting, settings.max_pulls_per_queue
+    ):
         raise Refused(
             ResponseCode.SYSTEM_BUSY,
-            f"{broker.waiting_pulls.total} pulls wait, {waiting} of them for queue {queue_id} of topic {topic}; at most"
-            f" {settings.max_pulls} may, and {settings.max_pulls_per_queue} for one queue",
+            f"{polls.total} pulls wait, {waiting} of them for queue {queue_id} of topic {topic}; at most"
+            f" {settings.max_pulls} may, and {settings.max_pulls_per_queue} for one queue; {own} and {own_waiting} of"
+            " them have your address, which may have twice as many as are left",
         )
 
 

@@ -15,6 +15,11 @@ _log = logging.getLogger("gantry.embedded")
 _MIN_SCANNED = 800
 # Characters of an SQL filter for which a read examines as many; with a longer one it examines fewer.
 _FILTER_LENGTH = 256
+# Bytes of messages without a match after which a read ends, too: properties may have 32 KiB, bodies megabytes.
+_SCANNED_BYTES = 1024 * 1024
+# Bytes of a message that are read in the time in which a property is decoded.
+_PROPERTY_BYTES = 64
+_NO_PROPERTIES: dict[str, str] = {}
 # Tags examined at once.
 _TAG_PAGE = 256
 # Maximum size of the messages in one response in bytes, unless the first one is larger.
@@ -24,6 +29,8 @@ _MAX_READ_SIZE = 15 * 1024 * 1024
 _QUEUE_OFFSET = slice(20, 28)
 _COMMIT_LOG_OFFSET = slice(28, 36)
 _STORE_TIMES = (56, 68)
+# Bytes of a record up to the end of its store timestamp.
+STORE_TIME_END = _STORE_TIMES[-1] + 8
 
 
 class Status(StrEnum):
@@ -42,7 +49,10 @@ class Status(StrEnum):
 
 @dataclass(slots=True)
 class Fetched:
-    """The result of a read: encoded records with their queue offsets, the next offset, and the queue's bounds."""
+    """The result of a read: encoded records with their queue offsets, the next offset, and the queue's bounds.
+
+    effort: share of the effort of one read that messages without a match took, at least 1 if the bound was reached.
+    """
 
     status: Status
     next_offset: int
@@ -50,6 +60,7 @@ class Fetched:
     max_offset: int
     records: list[bytes] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
+    effort: float = 0.0
 
 
 def fetch(
@@ -60,8 +71,12 @@ def fetch(
     count: int,
     message_filter: Filter | None,
     size: int = READ_SIZE,
+    effort: float = 0.0,
 ) -> Fetched:
-    """Return at most `count` messages from a queue offset on, of at most `size` bytes unless the first is larger."""
+    """Return at most `count` messages from a queue offset on, of at most `size` bytes unless the first is larger.
+
+    effort: what other reads for the same request have taken.
+    """
     min_offset, max_offset = store.bounds(topic, queue_id)
     if max_offset == 0:
         empty = Status.NO_MESSAGE_IN_QUEUE if queue_id in store.queues(topic) else Status.NO_MATCHED_LOGIC_QUEUE
@@ -74,9 +89,12 @@ def fetch(
         return Fetched(Status.OFFSET_OVERFLOW_BADLY, max_offset, min_offset, max_offset)
     fetched = Fetched(Status.NO_MATCHED_MESSAGE, offset, min_offset, max_offset)
     size = max(min(size, _MAX_READ_SIZE), 100)
-    limit = offset + max(_scanned(message_filter), count)
-    while not fetched.records and fetched.next_offset < min(max_offset, limit):
-        _read_some(store, topic, queue_id, count, message_filter, size, fetched)
+    unmatched = 0
+    scanned = max(_scanned(message_filter), count)
+    while not fetched.records and fetched.next_offset < max_offset and effort + fetched.effort < 1:
+        unmatched += _read_some(store, topic, queue_id, count, message_filter, size, fetched)
+        examined = fetched.next_offset - offset - len(fetched.records)
+        fetched.effort = max(examined / scanned, unmatched / _SCANNED_BYTES)
     return fetched
 
 
@@ -88,9 +106,10 @@ def _scanned(message_filter: Filter | None) -> int:
 
 def _read_some(
     store: Store, topic: str, queue_id: int, count: int, message_filter: Filter | None, size: int, fetched: Fetched
-) -> None:
+) -> int:
+    """Read some messages; return the bytes of those that do not match, and more for their properties."""
     if isinstance(message_filter, TagFilter) and _skip(store, topic, queue_id, count, message_filter, fetched):
-        return
+        return 0
     following = fetched.next_offset + 1
     try:
         records = store.read(topic, queue_id, fetched.next_offset, max(count, 1), size)
@@ -102,15 +121,22 @@ def _read_some(
     if not records:
         fetched.next_offset = following
         fetched.status = Status.MESSAGE_WAS_REMOVING
-        return
+        return 0
+    unmatched = 0
     for record in records:
         offset = queue_offset(record)
         fetched.next_offset = offset + 1
-        if message_filter is None or message_filter.matches(record_properties(record)):
+        pairs = _NO_PROPERTIES if message_filter is None else record_properties(record)
+        if message_filter is None or message_filter.matches(pairs):
             fetched.records.append(record)
             fetched.offsets.append(offset)
+            continue
+        unmatched += len(record) + _PROPERTY_BYTES * len(pairs)
+        if unmatched >= _SCANNED_BYTES:
+            break
     if fetched.records:
         fetched.status = Status.FOUND
+    return unmatched
 
 
 def _skip(store: Store, topic: str, queue_id: int, count: int, message_filter: TagFilter, fetched: Fetched) -> bool:

@@ -62,6 +62,9 @@ class BrokerSettings:
     max_pulls: int = 100_000
     max_pulls_per_queue: int = 4096
 
+    # Locks of queues by clients of groups that consume in order.
+    max_locks: int = 100_000
+
     member_expiry: int = 120_000
     lock_timeout: int = 60_000
 

@@ -100,6 +100,12 @@ class Store(Protocol):
         corrupt record; raises Corrupt if the first one is corrupt, with the offset to continue at.
         """
 
+    def head(self, topic: str, queue_id: int, offset: int, size: int) -> bytes | None:
+        """Return the first bytes of the record at a queue offset, without a check for damage; None if there is none.
+
+        A reader of many times need not read the bodies, which may have megabytes.
+        """
+
     def tag_codes(self, topic: str, queue_id: int, offset: int, count: int) -> list[int]:
         """Return the hash codes of the tags (Java's String.hashCode; 0 without a tag) from a queue offset on.
 

@@ -84,6 +84,7 @@ class DurableStore:
         reader = StoreReader(self._log, self._index, self._state, self._damage)
         # Bound here, which saves a call per read.
         self.read = reader.read
+        self.head = reader.head
         self.tag_codes = reader.tag_codes
         self.record = self._log.read_at
         self.bounds = reader.bounds

@@ -52,6 +52,14 @@ class StoreReader:
             records.append(record)
         return records
 
+    def head(self, topic: str, queue_id: int, offset: int, size: int) -> bytes | None:
+        """Return the first bytes of the record at a queue offset, without a check for damage; None if there is none."""
+        queue = self._state.queue(topic, queue_id)
+        if queue is None or not self._state.first(queue, self._log.start) <= offset < queue.next:
+            return None
+        entry = self._index.entry(queue, offset)
+        return self._log.read_head(entry.position, size) if entry and entry.size else None
+
     def _corrupt(self, queue: Queue, offset: int, entry: Entry | None) -> Corrupt:
         """Return the error of a damaged message, which is counted and logged once."""
         lost = entry is not None and entry.size == 0

@@ -301,6 +301,34 @@ async def test_compressed_bodies_of_all_requests_are_converted_one_in_each_turn(
     assert max(converted.values()) == 1
 
 
+async def test_large_compressed_bodies_of_single_messages_are_converted_one_in_each_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turn, converted = 0, Counter[int]()
+
+    async def count_turns() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    def encode(message: SentMessage, options: GatewayOptions) -> tuple[bytes, int]:
+        converted[turn] += 1
+        return encode_body(message, options)
+
+    monkeypatch.setattr(send_service, "encode_body", encode)
+    large = message(1)
+    # A MiB takes more than a millisecond.
+    large.body = gzip.compress(bytes(4 * 2**20))
+    large.system_properties.body_encoding = Encoding.GZIP
+    service = SendService(core_with(a=commands.success(STORED)), GatewayOptions())
+    counting = asyncio.create_task(count_turns())
+    await asyncio.gather(*(service.send(make_rpc(), SendMessageRequest(messages=[large])) for _ in range(8)))
+    counting.cancel()
+    assert converted.total() == 8
+    assert max(converted.values()) == 1
+
+
 async def test_number_of_messages_per_request_is_limited() -> None:
     core = core_with(a=commands.success(STORED))
     with pytest.raises(Refused) as refused:

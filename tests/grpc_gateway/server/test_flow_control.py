@@ -10,7 +10,7 @@ import pytest
 
 from grpc_gateway.http2 import CloseCause, Limits, frames
 from grpc_gateway.server import Server, ServerOptions
-from grpc_gateway.server.compression import decompress
+from grpc_gateway.server.compression import parts
 from tests.grpc_gateway.http2.http2_client import END, data, settings
 from tests.grpc_gateway.server.servers import (
     SERVICE,
@@ -242,10 +242,10 @@ async def test_a_second_concurrent_reader_raises(server: Server, wire: WireClien
 
 
 def test_gzip_with_many_members_is_refused_quickly() -> None:
-    """Each member costs a decompressor and a copy of the remaining data."""
+    """Each member costs a decompressor."""
     begin = time.process_time()
     with pytest.raises(ValueError, match="members"):
-        decompress("gzip", gzip.compress(b"") * 50_000, 2**20)
+        list(parts("gzip", gzip.compress(b"") * 50_000, 2**20))
     assert time.process_time() - begin < 0.5
 
 

@@ -193,10 +193,10 @@ async def test_clients_without_heartbeats_expire(here: Stage) -> None:
         await here.handle(heartbeat(f"c{client.session.number}", {"g": ["orders"]}), client, 0)
     here.registry.heartbeat(far, [], {"g": ConsumerData({})}, 0)
     await here.handle(heartbeat("lively", {"g": ["orders"]}), lively, 60)
-    expire(here.core, 90)
+    await expire(here.core, 90)
     await settle()
     assert len(here.registry.members(Role.CONSUMER, "g")) == 3
-    expire(here.core, 91)
+    await expire(here.core, 91)
     await settle()
     assert here.registry.consumer_ids("g") == {"lively"}
     assert here.backend.unregistered == [(silent, G)]
@@ -204,6 +204,24 @@ async def test_clients_without_heartbeats_expire(here: Stage) -> None:
         f"c{silent.session.number}",
         "far",
     }
+
+
+async def test_other_clients_are_served_while_members_of_many_groups_are_searched(here: Stage) -> None:
+    """And a member that joins again meanwhile stays."""
+    for number in range(6):
+        groups = [f"group-{number}-{group}" for group in range(500)]
+        here.registry.heartbeat(Member(number, "far"), groups, {}, 0)
+    iterations = [len(here.registry)]
+    expiring = asyncio.ensure_future(expire(here.core, 91))
+    while not expiring.done():
+        await asyncio.sleep(0)
+        if len(here.registry) < iterations[-1]:
+            iterations.append(len(here.registry))
+        if len(here.registry) == 4:
+            here.registry.unregister(5, Groups(frozenset(groups)))
+            here.registry.heartbeat(Member(5, "near"), groups, {}, 90)
+    assert iterations == [6, 4, 2, 1], "one thousand groups in each iteration of the event loop"
+    assert [member.client_id for member in here.registry.members(Role.PRODUCER, "group-5-0")] == ["near"]
 
 
 async def test_unregister_sends_the_clients_own_command_to_brokers(here: Stage) -> None:
@@ -267,7 +285,7 @@ async def test_expiry_does_not_wait_for_brokers(here: Stage) -> None:
     clients = [FakeChannel() for _ in range(3)]
     for client in clients:
         await here.handle(heartbeat("c", {"g": ["orders"]}), client, 0)
-    expire(here.core, 91)
+    await expire(here.core, 91)
     await settle()
     assert [channel for channel, _ in here.backend.unregistered] == clients
     here.backend.unregistering.set()

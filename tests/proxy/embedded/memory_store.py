@@ -150,6 +150,10 @@ class MemoryStore:
             found.append(record)
         return found
 
+    def head(self, topic: str, queue_id: int, offset: int, size: int) -> bytes | None:
+        records = self.read(topic, queue_id, offset, 1, 1)
+        return records[0][:size] if records else None
+
     def tag_codes(self, topic: str, queue_id: int, offset: int, count: int) -> list[int]:
         records = self.read(topic, queue_id, offset, count, 1 << 40)
         return [_hash(messages.decode_message(record).get(properties.TAGS) or "") for record in records]

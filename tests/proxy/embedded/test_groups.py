@@ -7,11 +7,12 @@ import orjson
 import pytest
 
 from proxy.embedded.broker.group_notices import BURST, INTERVAL
+from proxy.embedded.broker.settings import BrokerSettings
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from tests.cluster.client import message_queue, subscription
 from tests.proxy.embedded.broker_harness import BrokerHarness
-from tests.proxy.fakes import FakeChannel
+from tests.proxy.fakes import FakeChannel, peer
 
 pytestmark = pytest.mark.anyio
 
@@ -205,6 +206,27 @@ async def test_a_queue_lock_excludes_other_clients_until_it_expires(harness: Bro
     assert _lock(harness, "two", [0, 1]) == [1]
     _lock(harness, "one", [0, 1], RequestCode.UNLOCK_BATCH_MQ)
     assert _lock(harness, "three", [0, 1]) == [0]
+
+
+async def test_one_address_does_not_take_all_places_of_locks() -> None:
+    """Clients choose the names of groups and queues."""
+    harness = BrokerHarness(BrokerSettings(max_locks=90))
+    other = FakeChannel(peer("192.0.2.8:50000"))
+
+    def lock(group: str, queues: range, code: int, channel: FakeChannel) -> int:
+        mq_set = [message_queue("t", queue) for queue in queues]
+        body = orjson.dumps({"consumerGroup": group, "clientId": "c", "mqSet": mq_set})
+        reply = harness.get(code, {}, body, channel)
+        return len(orjson.loads(reply.body)["lockOKMQSet"]) if reply.body else 0
+
+    granting, releasing = RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ
+    assert sum(lock(f"g{number}", range(10), granting, FakeChannel()) for number in range(30)) == 60
+    assert lock("g0", range(10), granting, FakeChannel()) == 10, "those that it holds are renewed"
+    assert lock("g", range(16), granting, other) == 16
+    lock("g0", range(10), releasing, FakeChannel())
+    assert lock("g", range(16, 20), granting, other) == 4
+    harness.pass_time(80_000, step=10_000)
+    assert lock("g", range(100), granting, other) == 60
 
 
 async def test_a_failed_message_of_an_orderly_group_is_dead_lettered_immediately(harness: BrokerHarness) -> None:

@@ -12,7 +12,7 @@ from remoting.batch_ack import BatchAckBody, batch_acks
 from remoting.codes import RequestCode, ResponseCode
 from remoting.pop_offset_info import Retry
 from tests.proxy.embedded.broker_harness import BrokerHarness, texts
-from tests.proxy.fakes import FakeChannel
+from tests.proxy.fakes import FakeChannel, peer
 
 pytestmark = pytest.mark.anyio
 
@@ -332,6 +332,21 @@ async def test_pops_over_the_limit_of_long_polls_are_rejected() -> None:
     assert harness.get(RequestCode.NOTIFICATION, fields).fields == {"hasMsg": "false", "pollingFull": "true"}
 
 
+@pytest.mark.parametrize(
+    "settings", [BrokerSettings(max_polls=90), BrokerSettings(max_polls_per_queue=90)], ids=["all", "queue"]
+)
+async def test_one_address_does_not_take_all_places_of_pops(settings: BrokerSettings) -> None:
+    harness = BrokerHarness(settings)
+    harness.topic("t")
+    pop = harness.pop_fields("t", pollTime=10_000)
+    waiting = [harness.begin(RequestCode.POP_MESSAGE, pop, channel=FakeChannel()) for _ in range(200)]
+    assert 60 <= sum(not reply.done() for reply in waiting) <= 61
+    other = FakeChannel(peer("192.0.2.8:50000"))
+    assert not harness.begin(RequestCode.POP_MESSAGE, pop, channel=other).done()
+    notice = {"topic": "t", "consumerGroup": "g", "queueId": -1, "pollTime": 10_000, "bornTime": 0}
+    assert not harness.begin(RequestCode.NOTIFICATION, notice, channel=other).done()
+
+
 async def test_a_waiting_pop_skips_many_messages_that_do_not_match(harness: BrokerHarness) -> None:
     harness.topic("t")
     for _ in range(3000):
@@ -396,6 +411,23 @@ async def test_times_of_messages_whose_visibility_changes_often_are_not_kept(
     # Each change within a millisecond has the next one as its pop time.
     harness.pass_time(5000)
     assert texts(harness.pop("t", order=str(order).lower())) == [b"x"]
+
+
+async def test_groups_that_acknowledge_nothing_leave_room_for_others(
+    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(popping, "MAX_CHECKPOINTS", 300)
+    harness.topic("t")
+    for _ in range(100):
+        harness.send("t")
+    for _ in range(60):
+        for group in range(5):
+            harness.pop("t", f"greedy{group}", maxMsgNums=1)
+    assert 250 < len(harness.broker.checkpoints) < 300
+    assert len(harness.pop("t", "other", maxMsgNums=1)) == 1
+    refused = harness.ask(RequestCode.POP_MESSAGE, harness.pop_fields("t", "greedy1"))
+    assert refused.code == ResponseCode.POLLING_FULL
+    assert "of all groups" in (refused.remark or "")
 
 
 async def test_messages_of_a_deleted_topics_successor_are_delivered_once(harness: BrokerHarness) -> None:

@@ -14,6 +14,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.messages import decode_messages
 from tests.cluster.client import pull_fields, send_fields, v2
 from tests.proxy.embedded.broker_harness import BrokerHarness, texts
+from tests.proxy.fakes import FakeChannel, peer
 
 pytestmark = pytest.mark.anyio
 
@@ -174,6 +175,23 @@ async def test_a_limited_number_of_pulls_waits() -> None:
     assert not harness.begin(RequestCode.PULL_MESSAGE, last).done()
 
 
+@pytest.mark.parametrize(
+    "settings", [BrokerSettings(max_pulls=90), BrokerSettings(max_pulls_per_queue=90)], ids=["all", "queue"]
+)
+async def test_one_address_does_not_take_all_places_of_pulls(settings: BrokerSettings) -> None:
+    harness = BrokerHarness(settings)
+    harness.topic("t")
+    greedy = [FakeChannel() for _ in range(10)]
+    fields = pull_fields("t", "g", wait=60_000)
+    waiting = [harness.begin(RequestCode.PULL_MESSAGE, fields, channel=greedy[n % 10]) for n in range(200)]
+    assert sum(not reply.done() for reply in waiting) == 60
+    other = FakeChannel(peer("192.0.2.8:50000"))
+    assert not harness.begin(RequestCode.PULL_MESSAGE, fields, channel=other).done()
+    harness.pass_time(60_100)
+    again = [harness.begin(RequestCode.PULL_MESSAGE, fields, channel=greedy[0]) for _ in range(61)]
+    assert [reply.done() for reply in again] == [False] * 60 + [True]
+
+
 async def test_a_read_with_a_long_filter_examines_fewer_messages(harness: BrokerHarness) -> None:
     harness.topic("t")
     _batch(harness, 1_000)
@@ -182,6 +200,35 @@ async def test_a_read_with_a_long_filter_examines_fewer_messages(harness: Broker
         pulled = harness.pull("t", subscription=text, expressionType="SQL92", maxMsgNums=32)
         assert pulled.code == ResponseCode.PULL_RETRY_IMMEDIATELY
         assert int(pulled.fields["nextBeginOffset"]) == examined
+
+
+async def test_a_read_with_a_filter_examines_a_limited_number_of_bytes(harness: BrokerHarness) -> None:
+    """Of bodies, or of properties, which take longer."""
+    for topic, body, pairs in (
+        ("bodies", bytes(2**19), {}),
+        ("properties", b"x", {f"p{n}": "x" for n in range(4_000)}),
+    ):
+        harness.topic(topic)
+        for _ in range(100):
+            assert harness.send(topic, body, pairs).code == 0
+        pulled = harness.pull(topic, subscription="a = 1", expressionType="SQL92", maxMsgNums=32, queueOffset=0)
+        assert pulled.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+        assert 0 < int(pulled.fields["nextBeginOffset"]) <= 4
+
+
+async def test_a_pop_with_a_filter_examines_a_limited_number_of_messages_of_all_queues(harness: BrokerHarness) -> None:
+    harness.topic("t", queues=8)
+    for queue in range(8):
+        for _ in range(900):
+            harness.send("t", queue=queue)
+    pop = harness.pop_fields("t", exp="a = 1", expType="SQL92", pollTime=10_000)
+    waiting = harness.begin(RequestCode.POP_MESSAGE, pop)
+    examined = [harness.broker.offsets.get("t", "g", queue) for queue in range(8)]
+    assert 800 <= sum(max(offset, 0) for offset in examined) < 1600
+    harness.send("t", b"match", {"a": "1"}, queue=3)
+    for _ in range(100):
+        harness.pass_time(100)
+    assert texts(harness.popped(waiting.result(), "t")) == [b"match"]
 
 
 async def test_polls_with_costly_filters_are_looked_at_last(harness: BrokerHarness) -> None:

@@ -1,12 +1,15 @@
 """Much work that is due at one time is done in parts, by ticks that end after some megabytes or milliseconds."""
 
 import itertools
+from typing import Any
 
 import pytest
 
+from proxy.embedded.broker.pop_checkpoints import Checkpoint, Key
 from remoting.messages import decode_message
 from remoting.properties import TRANSACTION_CHECK_TIMES
 from tests.proxy.embedded.broker_harness import START, BrokerHarness
+from tests.proxy.fakes import FakeChannel
 
 pytestmark = pytest.mark.anyio
 
@@ -114,3 +117,45 @@ async def test_a_producer_group_with_an_unusual_name_is_asked(harness: BrokerHar
     _half(harness, 100, PGROUP=group)
     harness.pass_time(6_100)
     assert len(harness.pushed) == 1
+
+
+async def test_silent_members_are_searched_and_removed_in_parts(harness: BrokerHarness) -> None:
+    """Each client may be in a thousand groups."""
+    groups = [f"p{number}" for number in range(60)]
+    for number, group in enumerate(groups):
+        harness.join({f"g{number}": ["t"]}, [group], FakeChannel(), f"c{number}")
+    lively = FakeChannel()
+    harness.now += harness.settings.member_expiry + 1
+    harness.join(producers=["lively"], channel=lively, name="lively")
+    _make_work_slow(harness)
+    _ticks(harness, 1)
+    members = harness.broker.members
+    assert 0 < len(groups) - len(members.producers.keys() & set(groups)) < 10
+    _ticks(harness, 60)
+    assert (set(members.producers), set(members.consumers)) == ({"lively"}, set())
+    assert members.channels() == [lively]
+
+
+async def test_checkpoints_of_other_groups_are_not_searched(
+    harness: BrokerHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For each of its topics, a group's progress needs its checkpoints; each other group may have many."""
+    for name in ("t", "u"):
+        harness.topic(name)
+        harness.send(name)
+    for number in range(50):
+        harness.pop("t", f"g{number}")
+    harness.pop("u", "g7")
+    looked_at: list[Checkpoint] = []
+
+    class Watched(dict[Key, Checkpoint]):
+        def values(self) -> Any:
+            looked_at.extend(super().values())
+            return super().values()
+
+    checkpoints = harness.broker.checkpoints
+    monkeypatch.setattr(checkpoints, "_checkpoints", Watched(checkpoints._checkpoints))
+    [found] = checkpoints.of_group("t", "g7")
+    checkpoints.drop_topic("u")
+    assert (found.topic, found.group, len(looked_at)) == ("t", "g7", 0)
+    assert (checkpoints.count("t", "g7"), checkpoints.count("u", "g7"), len(checkpoints)) == (1, 0, 50)

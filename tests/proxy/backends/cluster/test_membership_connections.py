@@ -36,6 +36,23 @@ def test_inner_producer_group_needs_no_slot() -> None:
     assert len(connections) == 0
 
 
+def test_channels_are_found_by_their_client_ids() -> None:
+    connections = MembershipConnections()
+    first, second = FakeChannel(), FakeChannel()
+    for client in (first, second):
+        client.session.client_id = "c"
+    connection, _ = connections.assign(first, consumers("g"))
+    connections.assign(second, consumers("h"))
+    assert connection.channel_of("c") is first
+    first.session.client_id = "restarted"
+    connections.assign(first, consumers("g"))
+    assert (connection.channel_of("restarted"), connection.channel_of("c")) == (first, second)
+    connections.release(connection, second, consumers("h"))
+    assert (connection.channel_of("restarted"), connection.channel_of("c")) == (first, None)
+    connections.release(connection, first)
+    assert connection.channel_of("restarted") is None
+
+
 def test_moving_client_keeps_its_former_slots_until_they_are_released() -> None:
     connections = MembershipConnections()
     first, second = FakeChannel(), FakeChannel()

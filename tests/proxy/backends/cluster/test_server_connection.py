@@ -12,7 +12,7 @@ from remoting.command import RemotingCommand
 from remoting.connection import RemotingConnection
 from remoting.errors import ConnectionLost, RequestTimeout, ServiceUnavailable
 from remoting.timeout_wheel import TimeoutWheel
-from tests.ports import free_port
+from tests.ports import HOST, free_port
 from tests.proxy.backends.cluster.servers import Cluster, Server
 from tests.proxy.fakes import Clock, FakeChannel, Reply, settle
 from tests.proxy.messages import request
@@ -192,3 +192,29 @@ async def test_oneway_requests_that_wait_for_a_connection_are_bounded(cluster: C
     assert len(server.received) == 16 + 1
     bench.link.oneway(request(ANSWERED, b"x", True))
     await server.until(lambda server: len(server.received) == 18)
+
+
+async def test_oneway_requests_to_a_server_that_does_not_read_are_bounded() -> None:
+    """Each of thousands of clients may send one before it is paused."""
+    accepted: list[asyncio.StreamWriter] = []
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        accepted.append(writer)
+
+    async with await asyncio.start_server(accept, HOST, 0) as server:
+        bench = Bench(f"{HOST}:{server.sockets[0].getsockname()[1]}")
+        reply = bench.ask(SILENT)
+        async with asyncio.timeout(30):
+            while bench.link.connection is None:
+                await asyncio.sleep(0.01)
+        connection = bench.link.connection
+        for _ in range(64):
+            bench.link.oneway(request(SILENT, bytes(2**20), True))
+            await asyncio.sleep(0)
+        assert links.MAX_ONEWAY_BYTES <= connection.unread_bytes <= links.MAX_ONEWAY_BYTES + 2**21
+        connection.abort(CloseCause.LOCAL)
+        with pytest.raises(ConnectionLost):
+            await reply
+        for writer in accepted:
+            writer.close()

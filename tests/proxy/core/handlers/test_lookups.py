@@ -31,6 +31,17 @@ async def test_queries_without_a_broker_name_go_to_each_broker_in_turn() -> None
     assert [sent.broker[-1] for sent in on.backend.sent] == ["a", "b", "a", "a", "c", "a"]
 
 
+async def test_turns_of_a_limited_number_of_topics_are_remembered() -> None:
+    names = [f"t{number}" for number in range(1000)]
+    on = stage(FakeBackend(warm={name: route(name, "broker-a", "broker-b") for name in ("orders", *names)}))
+    client = FakeChannel()
+    for name in names:
+        for topic in (name, "orders"):
+            await on.ask(query(topic), client)
+    assert len(client.session.query_turns) == 64
+    assert client.session.query_turns["orders"] == 1000
+
+
 @pytest.mark.parametrize(
     ("command", "channel", "broker"),
     [

@@ -8,6 +8,7 @@ import pytest
 
 from proxy.embedded.store import StorageFailed, StoreLocked, UnknownFormat
 from proxy.embedded.store.queue import tag_code
+from proxy.embedded.store.segment import Segment
 from remoting.errors import BodyError
 from remoting.messages import decode_message
 from tests.proxy.embedded.store.fakes import Clock, abandon, bodies, by_steps, message, open_store
@@ -75,6 +76,29 @@ def test_reads_are_bounded(tmp_path: Path) -> None:
     assert store.read("nothing", 0, 0, 10, 1 << 20) == []
     assert store.bounds("nothing", 0) == (0, 0)
     assert store.offset_at("nothing", 0, 0) == 0
+    store.close()
+
+
+def test_the_head_of_a_record_is_read_without_its_body(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tools read the times of thousands of messages, which may have megabytes."""
+    store = open_store(tmp_path)
+    store.append(message(b"first"))
+    store.append(message(bytes(2**20)))
+    sizes: list[int] = []
+    read = store._log._read
+
+    def count(part: Segment, size: int, position: int) -> bytes:
+        sizes.append(size)
+        return read(part, size, position)
+
+    for offset in (0, 1):
+        [record] = store.read("T", 0, offset, 1, 1)
+        monkeypatch.setattr(store._log, "_read", count)
+        assert store.head("T", 0, offset, 76) == record[:76]
+        monkeypatch.undo()
+    assert sizes == [12 + 76] * 2
+    assert [store.head("T", 0, offset, 76) for offset in (-1, 2)] == [None, None]
+    assert store.head("nothing", 0, 0, 76) is None
     store.close()
 
 

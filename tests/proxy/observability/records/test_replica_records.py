@@ -193,7 +193,7 @@ async def test_member_records_have_the_cause_of_each_leave(tmp_path: Path) -> No
         await grpc_work(app)
         silent = await Client.connect(app)
         await silent.ask(heartbeat("r3", {"g3": ["orders"]}))
-        membership.expire(app.core, time.monotonic() + 100)
+        await membership.expire(app.core, time.monotonic() + 100)
         async with asyncio.timeout(30):
             while app.registry.consumer_ids("g3"):
                 await asyncio.sleep(0.01)

@@ -1,10 +1,10 @@
-"""Turns of decompression: bytes per iteration of the event loop, order, cancelled steps."""
+"""Turns of steps: work per iteration of the event loop, order, cancelled steps."""
 
 import asyncio
 
 import pytest
 
-from grpc_gateway.server.decompression_turns import DecompressionTurns
+from remoting.work_turns import WorkTurns
 
 pytestmark = pytest.mark.anyio
 
@@ -13,7 +13,7 @@ _MIB = 1 << 20
 
 async def _iterations(*sizes: int) -> dict[int, list[int]]:
     """Run steps that use these bytes; return the steps of each iteration of the event loop."""
-    turns, steps, iteration = DecompressionTurns(asyncio.get_running_loop()), dict[int, list[int]](), 0
+    turns, steps, iteration = WorkTurns(_MIB), dict[int, list[int]](), 0
 
     async def step(number: int) -> None:
         await turns.next()
@@ -46,7 +46,7 @@ async def test_small_steps_that_wait_admit_one_large_step_in_an_iteration() -> N
 
 
 async def test_a_cancelled_step_does_not_hold_the_others() -> None:
-    turns = DecompressionTurns(asyncio.get_running_loop())
+    turns = WorkTurns(_MIB)
     turns.use(_MIB)
     cancelled, waiting, last = (asyncio.ensure_future(turns.next()) for _ in range(3))
     await asyncio.sleep(0)
