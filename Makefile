@@ -45,6 +45,7 @@ run: $(VENV)/.runs
 # deadlines.
 programs:
 	$(PEERS) install-clients java-remoting java-remoting-494 java-grpc go-remoting go-grpc node-grpc python-grpc >/dev/null
+	$(PEERS) install-archive >/dev/null
 	$(PYTHON) -m tests.tools
 
 # The whole suite. pip uses one processor, so that programs are built meanwhile.
