@@ -38,10 +38,18 @@ def retries(tables: Tables) -> list[Finding]:
 
 
 def _is_busy(cluster: Cluster) -> bool:
-    """Return whether many more different messages are sent than around: then keys repeat by chance."""
+    """Return whether many more different messages are sent than around, and than at any other time as long: then keys
+    repeat by chance. Around a nightly batch nothing is sent.
+    """
     single = np.maximum(cluster.total_series - cluster.bad_series, 0.0)
-    around = np.concatenate([single[max(cluster.start - _AROUND, 0) : cluster.start], single[cluster.end :][:_AROUND]])
-    return bool(around.size and single[cluster.start : cluster.end].mean() > _BUSY * around.mean())
+    length = cluster.end - cluster.start
+    before, after = single[: cluster.start], single[cluster.end :]
+    parts = [part for part in (before, after) if part.size >= length]
+    if not parts:
+        return False
+    around = np.concatenate([before[-_AROUND:], after[:_AROUND]]).mean()
+    level = max(around, *(np.convolve(part, np.full(length, 1.0 / length), "valid").max() for part in parts))
+    return bool(single[cluster.start : cluster.end].mean() > _BUSY * level)
 
 
 # Periods around in which different messages are counted: six hours; and how many times as many are too many.
