@@ -171,3 +171,13 @@ def test_a_nightly_batch_that_runs_twice_is_found(count: int, share: float, tmp_
     assert (finding.kind, finding.about["topic"], finding.about["client"]) == ("duplicate_sends", "documents", "job")
     assert abs(finding.start - (_BEGIN + 660 * 60)) <= 600
     assert 0.3 < finding.observed <= 1.0
+
+
+def test_a_nightly_batch_of_few_keys_repeats_them_by_chance(tmp_path: Path) -> None:
+    random = np.random.default_rng(3)
+    rows = _traffic(random)
+    for minute in (120, 660, 1260):
+        for second in np.linspace(minute * 60, minute * 60 + 1500, 600):
+            key = int(random.integers(20))
+            rows.append(_row(second, topic="documents", client_id="job", key_hash=key, bytes_in=400_000 + key))
+    assert retries(_tables(rows, tmp_path)) == []
