@@ -19,7 +19,8 @@ _Rule = Callable[[Finding, Sequence[Finding]], Finding | None]
 
 def by_cause(findings: Sequence[Finding]) -> list[Finding]:
     """Return the findings of one incident, that which names the cause first."""
-    ordered = sorted(findings, key=lambda each: (not each.is_wide, rank(each.kind), -each.likelihood))
+    # The whole service before its brokers, replicas and networks.
+    ordered = sorted(findings, key=lambda each: (bool(each.scope), not each.is_wide, rank(each.kind), -each.likelihood))
     cause = _cause(ordered)
     return sorted(ordered, key=lambda each: each is not cause)
 

@@ -227,7 +227,8 @@ def finding(
         (tables.first + start) * STEP,
         (tables.first + (tables.periods if still else cluster.end)) * STEP,
         about,
-        cluster.bad / max(cluster.total, 1.0),
+        # Repetitions under sampling are an estimate.
+        min(cluster.bad / max(cluster.total, 1.0), 1.0),
         cluster.expected / max(cluster.total, 1.0),
         cluster.likelihood,
         cluster.bad,

@@ -186,8 +186,11 @@ def _is_of_tenant(narrow: Finding, wide: Finding) -> bool:
 
 
 def _is_part_of_all(whole: Finding, part: Finding) -> bool:
-    """Return whether a finding is a part of one of the same kind about the whole service."""
-    return whole.kind == part.kind and not whole.scope and _lasts_as_long(part, whole)
+    """Return whether a finding is a part of one of the same kind about the whole service; that a server is busy is a
+    limit to gRPC clients.
+    """
+    busy = part.kind == Kind.THROTTLING and whole.facts.get("response", "").startswith("2 ")
+    return (whole.kind == part.kind or busy) and not whole.scope and _lasts_as_long(part, whole)
 
 
 def _outlasts(stop: Finding, drop: Finding) -> bool:

@@ -71,13 +71,14 @@ def _is_everywhere(
     whole: Cluster, rest: pd.DataFrame, codes: Mapping[str, Array], kept: Array, exposure: Exposure
 ) -> bool:
     """Return whether all replicas and brokers are concerned, most tenants, and topics, networks and SDKs with most
-    requests.
+    requests. A tenant or topic that fails at the time on its own account too is concerned.
     """
     periods = rest["t"].to_numpy() - exposure.first
-    during = kept & (periods >= whole.start) & (periods < whole.end)
+    meanwhile = (periods >= whole.start) & (periods < whole.end)
     amount = rest["n"].to_numpy(float)
     usual = whole.expected / max(whole.total, 1.0)
     for name in exposure.values.keys() & {*CONTRASTED, "topic"}:
+        during = meanwhile & kept if name in {"replica", "broker"} else meanwhile
         known = during & (codes[name] >= 0)
         if amount[known].sum() < _KNOWN * amount[during].sum():
             continue

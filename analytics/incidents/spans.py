@@ -50,7 +50,8 @@ def worst_spans(
             each[rows[better]] = other[better]
     start, end = _sharpened(bad, total, np.maximum(usual, limits.floor), start, end)
     for row in range(len(bad)):
-        start[row], end[row] = _trimmed(bad[row], int(start[row]), int(end[row]))
+        first, last = _trimmed(bad[row], int(start[row]), int(end[row]))
+        start[row], end[row] = _unbroken(bad[row], total[row], first, last)
     return start, end, np.maximum(usual, limits.floor)
 
 
@@ -156,3 +157,31 @@ def _trimmed(bad: Array, start: int, end: int) -> tuple[int, int]:
         else:
             return start, end
     return start, end
+
+
+def _unbroken(bad: Array, total: Array, start: int, end: int) -> tuple[int, int]:
+    """Return the part of a span with most events between long pauses without one, in which many would be due: two
+    troubles of one subject, hours apart, are two.
+    """
+    while end - start > _BREAK:
+        seen, requests = bad[start:end], total[start:end]
+        places = np.concatenate([[-1], np.flatnonzero(seen), [seen.size]])
+        sums = np.concatenate([[0.0], requests.cumsum()])
+        pauses = np.diff(places) - 1
+        due = (sums[places[1:]] - sums[places[:-1] + 1]) * seen.sum() / max(requests.sum(), 1e-9)
+        single = seen[seen > 0].min(initial=np.inf)
+        breaks = (pauses >= max(_BREAK, _BREAK_TIME * seen.size)) & (due >= _BREAK_EVENTS * single)
+        if not breaks.any():
+            break
+        # Each part begins with the event after a pause and ends before the next one.
+        marks = np.flatnonzero(breaks)
+        firsts = np.concatenate([[0], places[marks + 1]])
+        lasts = np.concatenate([places[marks] + 1, [seen.size]])
+        events = [seen[first:last].sum() for first, last in zip(firsts, lasts, strict=True)]
+        best = int(np.argmax(events))
+        start, end = start + int(firsts[best]), start + int(lasts[best])
+    return start, end
+
+
+# Periods of a long pause, its least share of the span, and the events that would be due in it.
+_BREAK, _BREAK_TIME, _BREAK_EVENTS = 24, 0.25, 20.0

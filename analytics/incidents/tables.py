@@ -205,13 +205,16 @@ def _events() -> str:
       SELECT topic, PERCENTILE_APPROX(body, 0.5) AS p50, PERCENTILE_APPROX(body, 0.75) AS p75
       FROM requests WHERE op = 'send' AND topic IS NOT NULL GROUP BY topic, CAST(FLOOR(t / {_BLOCK}.0) AS BIGINT)))
   GROUP BY topic)"""
-    # A repeated send has the same key and size, within a minute. At most _REPEATS of a key and minute count, because a
-    # busy key is no repetition. A send that was not stored is rightly repeated.
+    # A repeated send has the same key and size, and comes within a minute of the one before. At most _REPEATS of a key
+    # and minute count, because a busy key is no repetition. A send that was not stored is rightly repeated. Under
+    # sampling, both have to be recorded, so that a repetition stands for the square of their weight.
+    gap = "us - LAG(us) OVER (PARTITION BY t, topic, client, mkey, body ORDER BY us)"
     again = f"""(SELECT t, op, topic, NULL AS grp, MIN(broker) AS broker, NULL AS queue, client,
     MIN(replica) AS replica, MIN(network) AS network, MIN(sdk) AS sdk, MIN(tenant) AS tenant, MIN(response) AS response,
-    AVG(w) * LEAST(COUNT(*) - 1, {_REPEATS}) AS w, AVG(body) AS body
-  FROM requests WHERE op = 'send' AND m > 0 AND mkey IS NOT NULL AND topic IS NOT NULL AND client IS NOT NULL
-  GROUP BY t, op, topic, client, mkey, body, CAST(FLOOR(us / 60e6) AS BIGINT) HAVING COUNT(*) > 1)"""
+    AVG(w) * AVG(w) * LEAST(COUNT(*), {_REPEATS}) AS w, AVG(body) AS body
+  FROM (SELECT *, {gap} AS gap FROM requests
+    WHERE op = 'send' AND m > 0 AND mkey IS NOT NULL AND topic IS NOT NULL AND client IS NOT NULL)
+  WHERE gap <= 60e6 GROUP BY t, op, topic, client, mkey, body, CAST(FLOOR(us / 60e6) AS BIGINT))"""
     branches = (
         branch.format("large", "w", f"requests JOIN {size} ON topic = tp", "op = 'send' AND body > bound"),
         branch.format("repeated", "w", again, "TRUE"),

@@ -11,6 +11,8 @@ _WEEK = 7 * _DAY
 # Longest weekend, from Friday evening to Monday morning; least part of Saturday and Sunday in UTC, as other zones'
 # weekends begin earlier or later.
 _LONGEST, _COVERED = 2.75 * _DAY, 0.75 * 2 * _DAY
+# Least part of a weekend in which only one day of it is off; shortest night, and how much earlier or later it is.
+_DAY_OFF, _NIGHT, _ABOUT = _DAY, 10800, 3600
 
 
 def closed_weekend(counts: Array, first: int, step: int) -> tuple[int, int] | None:
@@ -25,9 +27,24 @@ def closed_weekend(counts: Array, first: int, step: int) -> tuple[int, int] | No
         start, end = int(busy[place]), int(busy[place + 1]) + 1
         if (end - start) * step > _LONGEST or _has_other(counts.size, step, (start + end) // 2):
             continue
-        if _of_weekend((first + start) * step, (first + end) * step) >= _COVERED:
+        covered = _of_weekend((first + start) * step, (first + end) * step)
+        if covered >= _COVERED or (covered >= _DAY_OFF and _is_of_nights(busy, step, start, end)):
             return start, end
     return None
+
+
+def _is_of_nights(busy: Array, step: int, start: int, end: int) -> bool:
+    """Return whether a silence begins and ends at times of the day at which other silences do: a shop that rests every
+    night is closed on one day of the weekend. busy: periods with messages.
+    """
+    places = np.flatnonzero((np.diff(busy) * step >= _NIGHT) & (busy[:-1] != start))
+    return bool(_is_daily(busy[places] - start, step) and _is_daily(busy[places + 1] + 1 - end, step))
+
+
+def _is_daily(distances: Array, step: int) -> bool:
+    """Return whether one of the distances in time, in periods, is about a number of days."""
+    rests = (distances * step) % _DAY
+    return bool((np.minimum(rests, _DAY - rests) <= _ABOUT).any())
 
 
 def _has_other(periods: int, step: int, middle: int) -> bool:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from analytics.incidents.detection import detect
+from analytics.incidents.detectors.connections import connections
 from analytics.incidents.incident import Incident
 from remoting.codes import ResponseCode
 from tests.analytics import frames as kit
@@ -129,3 +130,27 @@ def test_queries_of_a_new_version_that_fail_are_found(tmp_path: Path) -> None:
 
     (incident,) = [each for each in _incidents(tmp_path, change) if each.kind == "bad_rollout"]
     assert incident.about["version"] == "5.1.0"
+
+
+@pytest.mark.parametrize(("clients", "churns"), [(3, 1), (40, 0)])
+def test_many_clients_behind_one_address_connect_again_without_a_churn(
+    tmp_path: Path, clients: int, churns: int
+) -> None:
+    """Sixty connections end within a quarter of an hour: few of each client, as when a replica restarts, or many."""
+
+    def change(row: kit.Row, minute: int, number: int) -> None:
+        if number == 0:
+            row.update(address="100.64.1.1", client_id=f"meter-{minute % clients}")
+
+    write(tmp_path, _rows(change))
+    end = {"address": "100.64.1.1", "event": "close", "cause": "peer"}
+    times = [kit.at(600, 15 * place) for place in range(60)]
+    write(
+        tmp_path,
+        [
+            kit.connection(time, client_id=f"meter-{place % clients}", connection=place, **end)
+            for place, time in enumerate(times)
+        ],
+        of="connections",
+    )
+    assert len(connections(tables(tmp_path))) == churns

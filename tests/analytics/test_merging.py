@@ -30,6 +30,16 @@ def test_a_range_with_several_groups_is_the_cause() -> None:
     assert incident.kind == "network_silence"
 
 
+@pytest.mark.parametrize(("response", "kinds"), [("2 (system busy)", 1), ("1 (system error)", 2)])
+def test_too_many_requests_are_part_of_a_busy_service(response: str, kinds: int) -> None:
+    facts = {"response": response, "scope": ""}
+    whole = replace(_finding("error_growth", 1, 5), facts=facts)
+    part = _finding("throttling", 2, 5, network="10.1.2.0/24")
+    found = incidents([whole, part], 1e6)
+    assert len(found) == kinds
+    assert (found[0].kind, dict(found[0].about)) == ("error_growth", {})
+
+
 @pytest.mark.parametrize(
     ("topic", "begin", "kinds"),
     [

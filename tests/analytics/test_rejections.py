@@ -63,6 +63,15 @@ def test_a_server_that_is_more_and_more_busy_is_no_limit(response: int, kind: st
     assert found.kind == kind
 
 
+def test_a_busy_server_is_no_limit_although_most_clients_are_told_too_many_requests() -> None:
+    """Over gRPC, a busy server and a limit have one code."""
+    share = np.clip((np.arange(_PERIODS) - 100) / 60, 0.0, 1.0) * (np.arange(_PERIODS) < 160) / 3
+    totals = [_requests(f"acme%{number}", 60.0, 60.0) for number in range(4)]
+    events = [_failed("acme%1", np.round(count * share), code) for count, code in ((40.0, 42900), (20.0, 2))]
+    (found,) = _found(totals, events)
+    assert (found.kind, found.facts["response"]) == ("error_growth", "2 (system busy)")
+
+
 def test_a_period_without_a_sampled_success_does_not_fail() -> None:
     """A few of a thousand sends fail and are all recorded; of the others, one in four hundred."""
     random = np.random.default_rng(8)

@@ -11,9 +11,11 @@ import pytest
 
 from analytics.generator import files
 from analytics.incidents.detection import detect
+from analytics.incidents.detectors.retries import retries
 from analytics.incidents.detectors.sizes import words
 from analytics.incidents.engines import by_duckdb
 from analytics.incidents.incident import Incident
+from analytics.incidents.tables import Tables
 from proxy.observability.records.schema import REQUESTS
 
 Row = dict[str, Any]
@@ -72,11 +74,15 @@ def _taken_twice(rows: list[Row]) -> list[Row]:
 
 
 def _found(rows: list[Row], folder: Path) -> list[Incident]:
+    return detect(_tables(rows, folder))
+
+
+def _tables(rows: list[Row], folder: Path) -> Tables:
     path = folder / "records.parquet"
     schema = files.schema(REQUESTS)
     table = pa.Table.from_pylist(rows, pa.schema([field.with_nullable(True) for field in schema]))
     pq.write_table(table, path)
-    return detect(by_duckdb([str(path)], []))
+    return by_duckdb([str(path)], [])
 
 
 @pytest.mark.parametrize(
@@ -147,3 +153,31 @@ def test_one_message_that_no_consumer_can_take_is_a_poison_message(tmp_path: Pat
     again = [_received(_TROUBLE[0] * 60 + 200 * place, 2, attempt=place + 2) for place in range(11)]
     (incident,) = _found([*_traffic(np.random.default_rng(7)), *again], tmp_path)
     assert incident.kind == "poison_message"
+
+
+@pytest.mark.parametrize(("count", "share"), [(36, 1.0), (900, 0.3)])
+def test_a_nightly_batch_that_runs_twice_is_found(count: int, share: float, tmp_path: Path) -> None:
+    """Around a batch nothing is sent; its repetition is a minute late, and under sampling often not recorded."""
+    random = np.random.default_rng(3)
+    rows = _traffic(random)
+    for night, minute in enumerate((120, 660, 1260)):
+        for place, second in enumerate(np.linspace(minute * 60, minute * 60 + 1500, count)):
+            key, body = 10_000 + night * count + place, 400_000 + place
+            made = {"topic": "documents", "client_id": "job", "key_hash": key, "bytes_in": body, "weight": 1 / share}
+            late = float(random.uniform(2, 45))
+            again = [_row(second + late, **made)] if night == 1 else []
+            rows += [row for row in (_row(second, **made), *again) if random.random() < share]
+    (finding,) = retries(_tables(rows, tmp_path))
+    assert (finding.kind, finding.about["topic"], finding.about["client"]) == ("duplicate_sends", "documents", "job")
+    assert abs(finding.start - (_BEGIN + 660 * 60)) <= 600
+    assert 0.3 < finding.observed <= 1.0
+
+
+def test_a_nightly_batch_of_few_keys_repeats_them_by_chance(tmp_path: Path) -> None:
+    random = np.random.default_rng(3)
+    rows = _traffic(random)
+    for minute in (120, 660, 1260):
+        for second in np.linspace(minute * 60, minute * 60 + 1500, 600):
+            key = int(random.integers(20))
+            rows.append(_row(second, topic="documents", client_id="job", key_hash=key, bytes_in=400_000 + key))
+    assert retries(_tables(rows, tmp_path)) == []

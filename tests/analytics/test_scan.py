@@ -130,6 +130,19 @@ def test_two_incidents_of_a_day_are_not_one() -> None:
     assert found == [(40, 46), (150, 160)]
 
 
+def test_troubles_of_a_topic_hours_apart_are_two_although_the_usual_share_is_tiny() -> None:
+    bad = _during(20, 80, 0.2) + _during(160, 190, 0.4)
+    found = sorted((cluster.start, cluster.end) for cluster in _scan({("a", "edge-0"): bad}, requests=400.0))
+    assert found == [(20, 80), (160, 190)]
+
+
+def test_a_trouble_of_the_whole_is_one_although_a_topic_fails_more_on_its_own_account() -> None:
+    shares = {(topic, replica): _during(60, 120, 0.05) for topic in "abc" for replica in ("edge-0", "edge-1")}
+    shares["a", "edge-0"] = shares["a", "edge-1"] = _during(60, 122, 0.9)
+    found = {tuple(cluster.scope.items()) for cluster in _scan(shares)}
+    assert found == {(), (("topic", "a"),)}
+
+
 def test_a_stray_event_in_a_quiet_hour_does_not_belong_to_the_incident() -> None:
     bad = _during(40, 41, 0.05) + _during(100, 160, 0.5)
     (cluster,) = _scan({("a", "edge-0"): bad})

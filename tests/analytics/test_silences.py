@@ -106,6 +106,25 @@ def test_range_that_moves_to_another_is_not_silent(tmp_path: Path) -> None:
     assert not _of(tmp_path, "network_silence")
 
 
+def test_range_whose_clients_move_one_after_the_other_is_not_silent(tmp_path: Path) -> None:
+    rows = _rows(lambda row, minute: False)
+    for row in rows:
+        host = row["address"].rpartition(".")[2]
+        if row["address"].startswith("10.1.2.") and row["time"] >= kit.at(600 + 20 * int(host)):
+            row["address"] = f"10.9.9.{host}"
+    write(tmp_path, rows)
+    assert not _of(tmp_path, "network_silence")
+
+
+@pytest.mark.parametrize(("clients", "silent"), [(1, 0), (6, 1)])
+def test_range_of_one_address_with_many_clients_is_one(clients: int, silent: int, tmp_path: Path) -> None:
+    write(tmp_path, _rows(_from("10.1.2.")))
+    end = {"address": "10.1.2.1", "event": "close", "cause": "unresponsive"}
+    ends = [kit.connection(kit.at(601), client_id=f"meter-{number}", connection=number, **end) for number in range(6)]
+    write(tmp_path, ends[:clients], of="connections")
+    assert len(_of(tmp_path, "network_silence")) == silent
+
+
 def test_range_of_one_address_is_no_range(tmp_path: Path) -> None:
     write(tmp_path, _rows(_from("10.1.2.")))
     write(tmp_path, [kit.connection(kit.at(0), address="10.1.2.1")], of="connections")

@@ -33,3 +33,13 @@ def test_a_weekend_without_messages_is_closed(days: int, begin: float, end: floa
 )
 def test_other_silences_are_none(days: int, begin: float, end: float) -> None:
     assert _closed(days, (begin, end)) is None
+
+
+@pytest.mark.parametrize(
+    ("night", "closed"), [((0.9, 1.25), True), ((0.5, 0.85), False)], ids=["it rests at night", "it rests at noon"]
+)
+def test_a_sunday_off_between_two_nights_is_closed(night: tuple[float, float], closed: bool) -> None:
+    """Shifts of six days a week: from Saturday evening to Monday morning nothing is sent."""
+    nights = [(day + night[0], day + night[1]) for day in range(4)]
+    expected = (round(4.9 * _DAY) - 1, round(6.25 * _DAY) + 1) if closed else None
+    assert _closed(8, *nights, (4.9, 6.25)) == expected

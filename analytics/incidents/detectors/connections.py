@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 
+from analytics.incidents.candidates import Cluster
 from analytics.incidents.clusters import finding
 from analytics.incidents.exposure import Exposure
 from analytics.incidents.finding import Finding
@@ -17,8 +18,8 @@ _PLANNED = ("drain", "operator", "local")
 # An address loses a connection every eight hours at least.
 _STORM = Limits(factor=4.0, events=8, share=0.01, ratio=4.0, likelihood=40.0, floor=1e-5)
 _CHURN = Limits(factor=6.0, events=20, share=0.0, ratio=8.0, likelihood=40.0, floor=1e-5)
-# Connections of one address for a churn.
-_EACH = 12
+# Connections of one address, or of one of the clients behind it, for a churn; periods around it in which they are of it.
+_EACH, _NEAR = 12, 12
 
 
 def connections(tables: Tables) -> list[Finding]:
@@ -36,10 +37,20 @@ def connections(tables: Tables) -> list[Finding]:
     # By address too: a client that has a new name for each connection has only its address in common.
     over = _exposure(tables, closes, ("network", "address", "client"))
     for cluster in scan(closes[~abnormal & ~closes["cause"].isin(_PLANNED)], over, _CHURN):
-        addresses = cluster.events["address"].nunique()
-        if cluster.bad >= _EACH * max(addresses, 1):
+        if cluster.bad >= _EACH * max(cluster.events["address"].nunique(), _lasting(tables, cluster), 1):
             found.append(finding(tables, cluster, Kind.CONNECTION_CHURN, cluster.start, {"cause": "reconnects"}))
     return found
+
+
+def _lasting(tables: Tables, cluster: Cluster) -> int:
+    """Return the number of a cluster's clients that send at other times too: many of them may have one address, that of
+    a gateway. A client with a new name for each connection is none.
+    """
+    clients = tables.totals[tables.totals["dimension"] == "client"]
+    clients = clients[clients["value"].isin(cluster.events["client"].dropna().unique())]
+    periods = clients["t"] - tables.first
+    outside = (periods < cluster.start - _NEAR) | (periods >= cluster.end + _NEAR)
+    return int(clients.loc[outside, "value"].nunique())
 
 
 def _exposure(tables: Tables, closes: pd.DataFrame, dimensions: tuple[str, ...]) -> Exposure:

@@ -29,7 +29,7 @@ _KINDS: tuple[tuple[frozenset[int], Kind], ...] = (
     # SYSTEM_BUSY, POLLING_FULL and FLOW_CONTROL of remoting are TOO_MANY_REQUESTS of gRPC.
     (frozenset({2, 209, 215, 42900}), Kind.THROTTLING),
 )
-_SYSTEM_BUSY = 2
+_SYSTEM_BUSY, _TOO_MANY = 2, 42900
 # Kinds by the scope, if the response says nothing and there is no growth.
 _SCOPES: Mapping[str, Kind] = {"broker": Kind.BROKER_FAULT, "replica": Kind.REPLICA_FAULT}
 _NAMED = frozenset(code for codes, _ in _KINDS for code in codes)
@@ -54,7 +54,7 @@ def failures(tables: Tables) -> list[Finding]:
 
 
 def _finding(tables: Tables, cluster: Cluster, kind: Kind | None, new: Mapping[str, float]) -> Finding:
-    code = int(cluster.events.groupby("response")["n"].sum().idxmax())
+    code = _code(cluster)
     # A response with its own kind has its onset at the first one; only busy servers (SYSTEM_BUSY) may grow.
     start, growth = (cluster.start, False) if kind and code != _SYSTEM_BUSY else onset(tables, cluster)
     if growth:
@@ -70,3 +70,13 @@ def _finding(tables: Tables, cluster: Cluster, kind: Kind | None, new: Mapping[s
         kind = Kind.BROKER_FAULT
     kind = kind or (Kind.ERROR_GROWTH if growth else _SCOPES.get(scope, Kind.ERROR_BURST))
     return finding(tables, cluster, kind, start, facts)
+
+
+def _code(cluster: Cluster) -> int:
+    """Return the most frequent response. Both a busy server and a limit are TOO_MANY_REQUESTS to gRPC clients, so that
+    the codes of the remoting clients among them decide.
+    """
+    codes = cluster.events.groupby("response")["n"].sum()
+    if codes.idxmax() == _TOO_MANY and _SYSTEM_BUSY in codes and codes.drop(_TOO_MANY).idxmax() == _SYSTEM_BUSY:
+        return _SYSTEM_BUSY
+    return int(codes.idxmax())

@@ -27,9 +27,10 @@ _LESS, _SHARE, _MISSING, _SURE = 0.1, 0.05, 30.0, 25.0
 _LOW, _LOWEST = 0.8, 0.1
 # Share of their usual requests below which the others are silent too.
 _OTHERS = 0.3
-# Seconds before a silence in which drained connections are its cause, or around it in which another range is its
-# successor; and the least share of the requests that a successor has.
-_PLANNED, _SUCCESSOR = 900.0, 0.3
+# Seconds before a silence in which drained connections are its cause, and after its beginning in which another range
+# begins that is its successor; those before it in which clients move to a successor, one after the other; and the least
+# share of the requests that a successor has.
+_PLANNED, _MOVING, _SUCCESSOR = 900.0, 7200.0, 0.3
 _HOUR = 3600 // STEP
 
 
@@ -84,7 +85,8 @@ def _silent(tables: Tables, name: str, names: list[str], counts: Array, weights:
             usual_others = np.delete(lows, place, axis=0)[:, start:end].sum()
             begin = (tables.first + start) * STEP
             addresses = _addresses(tables, name, value)
-            if name and (others < _OTHERS * usual_others or addresses == 1 or _is_planned(tables, name, value, begin)):
+            single = addresses == 1 and _lost(tables, value, begin) < _CLIENTS
+            if name and (others < _OTHERS * usual_others or single or _is_planned(tables, name, value, begin)):
                 continue
             if name == "network" and _has_successor(counts, first, place, start):
                 continue
@@ -160,6 +162,19 @@ def _addresses(tables: Tables, name: str, value: str) -> int:
     return int(tables.connections.loc[tables.connections["network"] == value, "address"].nunique())
 
 
+def _lost(tables: Tables, network: str, begin: float) -> int:
+    """Return the number of a range's clients whose connections end when it becomes silent: behind the one address of a
+    gateway there are many.
+    """
+    ends = tables.connections[tables.connections["event"] == "close"]
+    rows = ends[(ends["network"] == network) & ends["t"].mul(STEP).between(begin - _PLANNED, begin + _PLANNED)]
+    return int(rows["client"].nunique())
+
+
+# Clients of one address that are no range of one client.
+_CLIENTS = 5
+
+
 def _is_planned(tables: Tables, name: str, value: str, begin: float) -> bool:
     """Return whether a replica was drained before it became silent."""
     if name != "replica" or tables.connections.empty:
@@ -170,8 +185,13 @@ def _is_planned(tables: Tables, name: str, value: str, begin: float) -> bool:
 
 def _has_successor(counts: Array, first: Array, place: int, start: int) -> bool:
     """Return whether ranges without requests before take over: clients that moved are not silent."""
-    near = _PLANNED // STEP
-    new = np.flatnonzero((first >= start - near) & (first <= start + near) & (np.arange(len(counts)) != place))
-    before = counts[place, max(start - _HOUR, 0) : start].mean()
+    new = np.flatnonzero(
+        (first >= start - _MOVING // STEP)
+        & (first <= start + _PLANNED // STEP)
+        & (np.arange(len(counts)) != place)
+    )
+    # Until the first of them moves, the old range has all requests.
+    moved = min(int(first[new].min()), start) if new.size else start
+    before = counts[place, max(moved - _HOUR, 0) : max(moved, 1)].mean()
     after = counts[new, start : start + _HOUR].sum(axis=0)
     return bool(after.size and after.mean() >= _SUCCESSOR * before)

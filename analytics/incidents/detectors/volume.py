@@ -9,6 +9,7 @@ from analytics.incidents.finding import Finding
 from analytics.incidents.kinds import KINDS, Kind
 from analytics.incidents.names import tenant
 from analytics.incidents.onsets import volume_bend
+from analytics.incidents.retirement import is_retired
 from analytics.incidents.seasonal import POINT, Season, season, weekend_offset
 from analytics.incidents.statistics import Array, Interval, dispersion, gains, intervals, likelihood, smoothed
 from analytics.incidents.tables import STEP, Tables
@@ -59,6 +60,9 @@ def volume(tables: Tables) -> list[Finding]:
     if sends.empty:
         return []
     topics = _judged(tables, "topic", *_matrix(tables, sends, "topic"))
+    topics = [
+        each for each in topics if each.kind != Kind.SILENCE or not is_retired(tables, each.about["topic"], each.start)
+    ]
     sends = sends.assign(tenant=sends["topic"].map({topic: tenant(topic) for topic in sends["topic"].unique()}))
     if sends["tenant"].nunique() == 1:
         return topics
