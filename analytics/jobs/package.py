@@ -14,8 +14,6 @@ _PARTS = (
         for name in (
             "__init__",
             "embedded/__init__",
-            "embedded/broker/__init__",
-            "embedded/broker/codes",
             "embedded/requests",
             "observability/__init__",
             "observability/records/__init__",

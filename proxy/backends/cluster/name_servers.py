@@ -9,7 +9,7 @@ from proxy.backends.cluster.server_turns import ServerTurns
 from proxy.core.signing import Signer
 from proxy.observability.metrics.upstream import UpstreamCounts
 from remoting import command as commands
-from remoting.codes import RequestCode, ResponseCode
+from remoting.codes import RequestCode, ResponseCode, ToolCode
 from remoting.command import RemotingCommand
 from remoting.connection import RemotingConnection
 from remoting.errors import RemotingError, ServiceUnavailable, TopicNotExist, UnsupportedRequest, no_route
@@ -20,8 +20,6 @@ from remoting.timeout_wheel import TimeoutWheel
 
 # Seconds to wait for further name servers after the first reply.
 _STRAGGLER_TIMEOUT = 1.0
-# Not a request of clients, so that it is not in `RequestCode`.
-_GET_ALL_TOPIC_LIST_FROM_NAMESERVER = 206
 # Request standard JSON instead of fastjson's dialect, whatever version our requests carry.
 _STANDARD_JSON = {"acceptStandardJsonOnly": "true"}
 
@@ -102,7 +100,7 @@ class NameServers:
         return frozenset().union(*lists)
 
     async def _topics(self, server: ServerConnection) -> frozenset[str]:
-        reply = await self._ask(server, _GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
+        reply = await self._ask(server, ToolCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
         if reply.code != ResponseCode.SUCCESS:
             raise ServiceUnavailable(f"{server.address} answered {reply.code}: {reply.remark}")
         return frozenset(map(str, load_object(reply.body).get("topicList") or ()))

@@ -10,12 +10,11 @@ import pytest
 
 from proxy.app import App
 from proxy.embedded.backend import EmbeddedBackend
-from proxy.embedded.broker.codes import ToolCode
 from proxy.embedded.broker.dispatch import BROKER, NAME_SERVER
 from proxy.embedded.requests import BROKER_REQUESTS, TOOL_REQUESTS
 from proxy.settings.model import Settings
 from remoting.codes import RequestCode as C
-from remoting.codes import ResponseCode
+from remoting.codes import ResponseCode, ToolCode
 from remoting.errors import RemotingError
 from remoting.messages import decode_messages
 from remoting.requests import REQUESTS, Action
