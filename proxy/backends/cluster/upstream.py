@@ -9,14 +9,12 @@ from proxy.backends.cluster.server_turns import ServerTurns
 from remoting.close_cause import CloseCause
 from remoting.connection import Handler, RemotingConnection
 from remoting.errors import RemotingError
-from remoting.flow_control import Limits
+from remoting.flow_control import SHARED_LIMITS
 from remoting.frame import Frame
 from remoting.timeout_wheel import TimeoutWheel
 
 _log = logging.getLogger("gantry.cluster")
 
-# Many clients' requests share the connection, so the limits of a single client do not apply.
-_LIMITS = Limits(requests=1_000_000, polls=1_000_000, request_bytes=2**40, hard_buffer=2**40)
 # Frames of one read that are handled without a look at the time, and between two looks at it.
 _AT_ONCE: Final = 16
 # Responses to no request, without another one between them, after which the connection is closed: perhaps it delivers
@@ -42,7 +40,7 @@ class Upstream(RemotingConnection):
         name: str,
         server_turns: ServerTurns,
     ) -> None:
-        super().__init__(wheel, handler, on_close, name=name, limits=_LIMITS)
+        super().__init__(wheel, handler, on_close, name=name, limits=SHARED_LIMITS)
         self._server_turns = server_turns
         # Whether the frames before an invalid one are being handled.
         self._ending = False
