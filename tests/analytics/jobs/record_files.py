@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from analytics.generator import files
 from analytics.schema import table
+from proxy.observability.records import arrow
 from tests.analytics.frames import Row
 
 # Seconds that a busy machine may take.
@@ -26,7 +27,7 @@ TIMEOUT = 300.0
 def write(root: Path, rows: Sequence[Row], name: str = "replica-0-1-0", of: str = "requests") -> None:
     """Write one file in each hour of the rows."""
     definition = table(of)
-    schema = files.schema(definition)
+    schema = arrow.schema(definition)
     ordered = sorted(rows, key=lambda row: row["time"])
     for hour, part in groupby(ordered, key=lambda row: row["time"].replace(minute=0, second=0, microsecond=0)):
         complete = [{field: row.get(field) for field in schema.names} for row in part]
