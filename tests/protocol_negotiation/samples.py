@@ -27,7 +27,6 @@ def client_hello() -> bytes:
 
 
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-EMPTY_SETTINGS = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 HTTP1_REQUEST = b"GET /health HTTP/1.1\r\nHost: rocketmq.test\r\n\r\n"
 PROXY_V1 = b"PROXY TCP4 192.0.2.7 198.51.100.9 51000 8080\r\n"
 
