@@ -1,7 +1,8 @@
 """Requests to the name servers: routes, the list of brokers, deletion of topics, and requests of tools."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from protocol_negotiation.tls_client import ClientTlsSource
 from proxy.backends.cluster.server_connection import ServerConnection
@@ -22,6 +23,8 @@ from remoting.timeout_wheel import TimeoutWheel
 _STRAGGLER_TIMEOUT = 1.0
 # Request standard JSON instead of fastjson's dialect, whatever version our requests carry.
 _STANDARD_JSON = {"acceptStandardJsonOnly": "true"}
+
+_Result = TypeVar("_Result")
 
 
 class NameServers:
@@ -77,38 +80,35 @@ class NameServers:
 
     async def _route(self, server: ServerConnection, topic: str) -> TopicRoute:
         reply = await self._ask(server, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, **_STANDARD_JSON})
-        if reply.code == ResponseCode.SUCCESS:
-            return parse(topic, reply.body)
         if reply.code == ResponseCode.TOPIC_NOT_EXIST:
             raise no_route(topic)
-        raise ServiceUnavailable(f"{server.address} answered {reply.code}: {reply.remark}")
+        _check_success(server, reply)
+        return parse(topic, reply.body)
 
     async def brokers(self) -> dict[str, Replicas]:
         """Return the brokers of all name servers that answer. Raises ServiceUnavailable if none answers."""
-        answers = await asyncio.gather(*map(self._view, self._servers), return_exceptions=True)
-        views = [answer for answer in answers if not isinstance(answer, BaseException)]
-        if not views:
-            raise ServiceUnavailable(f"no name server can be reached: {'; '.join(map(str, answers))}")
-        return merge_clusters(views)
+        return merge_clusters(await self._ask_all(self._brokers, "can be reached"))
 
     async def topics(self) -> frozenset[str]:
         """Return the names of all topics on the name servers that answer. Raises ServiceUnavailable if none does."""
-        answers = await asyncio.gather(*map(self._topics, self._servers), return_exceptions=True)
-        lists = [answer for answer in answers if not isinstance(answer, BaseException)]
-        if not lists:
-            raise ServiceUnavailable(f"no name server returned the list of topics: {'; '.join(map(str, answers))}")
-        return frozenset().union(*lists)
+        return frozenset().union(*await self._ask_all(self._topics, "returned the list of topics"))
+
+    async def _ask_all(self, ask: Callable[[ServerConnection], Awaitable[_Result]], success: str) -> list[_Result]:
+        """Return the results of the name servers that answer. Raises ServiceUnavailable if none does."""
+        outcomes = await asyncio.gather(*map(ask, self._servers), return_exceptions=True)
+        results = [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
+        if not results:
+            raise ServiceUnavailable(f"no name server {success}: {'; '.join(map(str, outcomes))}")
+        return results
 
     async def _topics(self, server: ServerConnection) -> frozenset[str]:
         reply = await self._ask(server, ToolCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
-        if reply.code != ResponseCode.SUCCESS:
-            raise ServiceUnavailable(f"{server.address} answered {reply.code}: {reply.remark}")
+        _check_success(server, reply)
         return frozenset(map(str, load_object(reply.body).get("topicList") or ()))
 
-    async def _view(self, server: ServerConnection) -> dict[str, Replicas]:
+    async def _brokers(self, server: ServerConnection) -> dict[str, Replicas]:
         reply = await self._ask(server, RequestCode.GET_BROKER_CLUSTER_INFO, {})
-        if reply.code != ResponseCode.SUCCESS:
-            raise ServiceUnavailable(f"{server.address} answered {reply.code}: {reply.remark}")
+        _check_success(server, reply)
         return parse_cluster(reply.body)
 
     async def delete_topic(self, topic: str) -> None:
@@ -120,9 +120,7 @@ class NameServers:
         await asyncio.gather(*(self._delete_topic(server, topic) for server in self._servers))
 
     async def _delete_topic(self, server: ServerConnection, topic: str) -> None:
-        reply = await self._ask(server, RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": topic})
-        if reply.code != ResponseCode.SUCCESS:
-            raise ServiceUnavailable(f"{server.address} answered {reply.code}: {reply.remark}")
+        _check_success(server, await self._ask(server, RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": topic}))
 
     async def query(self, code: int, fields: dict[str, str]) -> RemotingCommand:
         """Return the reply of the first name server that replies. Raises ServiceUnavailable if none does."""
@@ -155,6 +153,11 @@ class NameServers:
             self._signer.sign(command)
         server.request(command, self._timeout, future)
         return await future
+
+
+def _check_success(server: ServerConnection, reply: RemotingCommand) -> None:
+    if reply.code != ResponseCode.SUCCESS:
+        raise ServiceUnavailable(f"{server.address} answered {reply.code}: {reply.remark}")
 
 
 def _refuse(_: RemotingConnection, command: RemotingCommand) -> None:
