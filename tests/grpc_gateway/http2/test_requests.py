@@ -1,33 +1,26 @@
 """Requests, responses and fragmented input of an HTTP/2 connection."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from grpc_gateway.http2 import frames
 from grpc_gateway.http2.connection import Connection
 from grpc_gateway.http2.errors import ErrorCode
-from grpc_gateway.http2.hpack import Block
 from grpc_gateway.http2.stream import Stream
 from tests.grpc_gateway.http2.http2_client import (
     END,
     END_HEADERS,
+    HEAD,
     PREFACE,
     REQUEST,
+    TRAILERS,
     Client,
     Frame,
     data,
     frame_bytes,
 )
 
-HEAD = Block((":status", "200"), ("content-type", "application/grpc"))
-TRAILERS = Block(("grpc-status", "0"))
 OK = [(":status", "200"), ("content-type", "application/grpc")]
-
-
-@pytest.fixture
-def client() -> Client:
-    return Client().connect()
 
 
 def test_server_preface_precedes_the_clients() -> None:
