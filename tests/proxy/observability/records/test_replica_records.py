@@ -28,7 +28,7 @@ from remoting.command import RemotingCommand
 from tests.grpc_gateway.messages import consumer_settings, producer_settings
 from tests.proxy.messages import heartbeat, request
 from tests.proxy.observability.records.samples import column, files, read
-from tests.proxy.replica import Client, soon, stops
+from tests.proxy.replica import Client, running, soon
 
 pytestmark = pytest.mark.anyio
 
@@ -36,26 +36,17 @@ pytestmark = pytest.mark.anyio
 @asynccontextmanager
 async def replica(directory: Path, transport: str = "inprocess", **more: Any) -> AsyncIterator[App]:
     """Run a replica; after the block it has drained and written all records."""
-    app = App(
-        Settings(
-            listen=[{"address": "127.0.0.1:0", "name": "front"}],
-            embedded={"directory": directory / "broker"},
-            grpc={"transport": transport},
-            traffic={"directory": str(directory / "traffic")},
-            replica="replica-1",
-            drain_timeout=0.2,
-            **more,
-        )
+    settings = Settings(
+        listen=[{"address": "127.0.0.1:0", "name": "front"}],
+        embedded={"directory": directory / "broker"},
+        grpc={"transport": transport},
+        traffic={"directory": str(directory / "traffic")},
+        replica="replica-1",
+        drain_timeout=0.2,
+        **more,
     )
-    ready, stop = asyncio.Event(), asyncio.Event()
-    serving = asyncio.ensure_future(app.serve(ready.set, stop.wait))
-    try:
-        await soon(ready.wait())
-        stops[app] = stop
+    async with running(settings) as app:
         yield app
-    finally:
-        stop.set()
-        await asyncio.wait_for(serving, 30)
 
 
 def send(topic: str = "orders", key: str = "", body: bytes = b"0123456789") -> RemotingCommand:
