@@ -14,11 +14,13 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
 
 from analytics.generator import files
 from analytics.schema import table
 from proxy.observability.records import arrow
-from tests.analytics.frames import Row
+from tests.analytics.frames import Row, contents
 
 # Seconds that a busy machine may take.
 TIMEOUT = 300.0
@@ -91,3 +93,9 @@ def until(true: Callable[[], object], process: "subprocess.Popen[bytes]", log: P
         assert process.poll() is None, log.read_text()
         assert time.monotonic() < end, log.read_text()
         time.sleep(0.005)
+
+
+def plain(rolled: DataFrame) -> list[str]:
+    """Return the rows with the number of clients in place of their sketch: the bytes depend on the order of merging."""
+    counted = rolled.withColumn("clients", f.hll_sketch_estimate("clients"))
+    return sorted(map(str, contents(counted.select(*sorted(counted.columns)))))
