@@ -31,7 +31,7 @@ def test_server_preface_precedes_the_clients() -> None:
     assert client.received[-1] == Frame(frames.SETTINGS, frames.ACK, 0, b"")
 
 
-def test_unary_call(client: Client) -> None:
+def test_a_unary_call_is_read_and_answered(client: Client) -> None:
     [stream] = client.request(1, b"hello")
     assert (stream.head.method, stream.head.path, stream.head.authority) == ("POST", "/a/B", "x")
     assert stream.head.protocol == {"content-type": "application/grpc", "te": "trailers"}
@@ -62,7 +62,7 @@ def test_responses_to_one_read_wake_once(client: Client) -> None:
     assert wakeups == [1]
 
 
-def test_streamed_call(client: Client) -> None:
+def test_messages_of_a_stream_pass_both_ways_before_its_end(client: Client) -> None:
     [stream] = client.send(client.headers(1))
     assert [stream.ended] == [False]
     assert client.send(data(1, b"a") + data(1, b"b")) == [stream]
