@@ -48,8 +48,8 @@ class RemotingConnection(FlowControl):
 
     Attributes:
         requests: number of requests received.
-        answers: number of responses received.
-        unknown_answers: number of those to no request, also not to one that has timed out.
+        responses: number of responses received.
+        unknown_responses: number of those to no request, also not to one that has timed out.
         undecodable: number of frames and headers that could not be decoded.
         opened_at, read_at: when the connection was opened and last read, in seconds of the loop's clock.
         cause: cause of the connection's end, once it is known.
@@ -70,7 +70,6 @@ class RemotingConnection(FlowControl):
         "_unfinished",
         "_unread",
         "_waiting",
-        "answers",
         "cause",
         "handler",
         "name",
@@ -79,10 +78,11 @@ class RemotingConnection(FlowControl):
         "read_at",
         "received_bytes",
         "requests",
+        "responses",
         "sent_bytes",
         "share",
         "undecodable",
-        "unknown_answers",
+        "unknown_responses",
     )
 
     def __init__(
@@ -104,7 +104,7 @@ class RemotingConnection(FlowControl):
         self.cause: CloseCause | None = None
         self.opened_at = self.read_at = self.loop.time()
         self.received_bytes = self.sent_bytes = 0
-        self.requests = self.answers = self.unknown_answers = self.undecodable = 0
+        self.requests = self.responses = self.unknown_responses = self.undecodable = 0
         self._decoder = FrameDecoder(limits.frame, MAX_SERVER_HEADER if peer is None else MAX_HEADER)
         # Bytes of the unfinished frame, and bytes that the peer has read while responses wait.
         self._unfinished: Progress | None = None
@@ -304,10 +304,10 @@ class RemotingConnection(FlowControl):
                 self._respond(error_response(error), error.opaque, frame[0])
             return
         if command.flag & RESPONSE_FLAG:
-            self.answers += 1
+            self.responses += 1
             if not self._pending.resolve(command):
-                self.unknown_answers += 1
-                self.on_unknown_answer()
+                self.unknown_responses += 1
+                self.on_unknown_response()
         else:
             self._serve(command, command.memory)
 
@@ -364,7 +364,7 @@ class RemotingConnection(FlowControl):
     def on_decode_error(self, error: RemotingError, data: bytes) -> None:
         """Handle bytes that could not be decoded; `data` begins with them. For subclasses."""
 
-    def on_unknown_answer(self) -> None:
+    def on_unknown_response(self) -> None:
         """Handle a response to no request; for subclasses."""
 
     def _protocol_error(self, error: RemotingError, data: bytes) -> None:

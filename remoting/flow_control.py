@@ -57,6 +57,8 @@ class Limits:
 
 
 DEFAULT_LIMITS: Final = Limits()
+# Of a connection that requests of many clients share: each client has passed its limits on a connection of its own.
+SHARED_LIMITS: Final = Limits(requests=1_000_000, polls=1_000_000, request_bytes=2**40, hard_buffer=2**40)
 
 
 class Progress(NamedTuple):

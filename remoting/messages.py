@@ -75,6 +75,9 @@ class Permission(IntFlag):
     PRIORITY = 1 << 3
 
 
+READ_AND_WRITE: Final = int(Permission.READ | Permission.WRITE)
+
+
 _NO_HOST: Final = ("0.0.0.0", 0)  # noqa: S104  # not bound
 
 

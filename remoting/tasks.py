@@ -29,6 +29,12 @@ def spawn_quietly(work: Coroutine[Any, Any, _Result]) -> asyncio.Task[_Result]:
     return task
 
 
+def retrieve_error(future: asyncio.Future[Any]) -> None:
+    """Retrieve the error of a future that may have no waiter: asyncio would log it otherwise."""
+    if not future.cancelled():
+        future.exception()
+
+
 def isolated(work: Callable[..., object], *arguments: object) -> None:
     """Call a function for one of several clients; its failure is logged and does not affect the others."""
     try:

@@ -6,7 +6,7 @@ from typing import Any
 
 from remoting.errors import BodyError
 from remoting.fastjson import load_object
-from remoting.messages import Permission
+from remoting.messages import READ_AND_WRITE
 from remoting.names import DEFAULT_TOPIC
 from remoting.properties import MessageType
 
@@ -36,7 +36,6 @@ NEW_GROUP: Mapping[str, Any] = {
     "consumeTimeoutMinute": 15,
 }
 _MAX_INT = 2**31 - 1
-_READ_AND_WRITE = int(Permission.READ | Permission.WRITE)
 # Lite topics that a member may subscribe to in a group without a quota of its own (SubscriptionGroupAttributes).
 _DEFAULT_LITE_QUOTA = 2_000
 
@@ -133,7 +132,7 @@ def topic_difference(stored: Mapping[str, Any], kind: str, queues: int, permissi
     """Return the properties of a stored TopicConfig if they differ from a new topic's; None if they agree."""
     found = (stored.get("attributes") or {}).get(MESSAGE_TYPE_ATTRIBUTE) or MessageType.NORMAL
     readable, writable, allowed = (int(stored[key]) for key in ("readQueueNums", "writeQueueNums", "perm"))
-    if (str(found), readable, writable, allowed & _READ_AND_WRITE) == (kind, queues, queues, permission):
+    if (str(found), readable, writable, allowed & READ_AND_WRITE) == (kind, queues, queues, permission):
         return None
     return f"type {found}, {readable} read and {writable} write queues, permission {allowed}"
 

@@ -9,25 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from proxy.observability.records.schema import VERSION, VERSION_KEY, Kind, Table
+from proxy.observability.records.schema import Table
 
 ROW_GROUP = 65_536
-
-_TYPES = {
-    Kind.TIMESTAMP: pa.timestamp("us", tz="UTC"),
-    Kind.STRING: pa.string(),
-    Kind.SHORT: pa.int16(),
-    Kind.INT: pa.int32(),
-    Kind.LONG: pa.int64(),
-    Kind.DOUBLE: pa.float64(),
-    Kind.BOOLEAN: pa.bool_(),
-}
-
-
-def schema(table: Table) -> pa.Schema:
-    """Return Arrow's schema of a table."""
-    fields = [pa.field(column.name, _TYPES[column.kind], nullable=column.nullable) for column in table.columns]
-    return pa.schema(fields, metadata={VERSION_KEY: str(VERSION)})
 
 
 def directory(root: Path, table: Table, begin: datetime) -> Path:

@@ -11,12 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from analytics.generator.events import Row, events
-from analytics.generator.files import name, schema, write
+from analytics.generator.files import name, write
 from analytics.generator.incidents import plant_incidents
 from analytics.generator.plan import Plan
 from analytics.generator.requests import Array, Columns, Scene, hour_of
 from analytics.generator.truth import Incident, Truth
 from analytics.generator.world import BROKERS, REPLICAS, World, build
+from proxy.observability.records.arrow import schema
 from proxy.observability.records.schema import CONNECTIONS, MEMBERS, REQUESTS, VERSION, Table
 
 
@@ -44,8 +45,8 @@ def generate(root: Path, plan: Plan, processes: int = 1) -> Truth:
         with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
             rows = sum(pool.map(_write_hour, hours, chunksize=4))
     connections, members = events(world, plan, incidents)
-    _write_events(root, plan, CONNECTIONS, connections)
-    _write_events(root, plan, MEMBERS, members)
+    _write_events(root, CONNECTIONS, connections)
+    _write_events(root, MEMBERS, members)
     counts = {REQUESTS.name: rows, CONNECTIONS.name: len(connections), MEMBERS.name: len(members)}
     truth = Truth(plan.seed, plan.begin, plan.end, counts, incidents)
     truth.save(root)
@@ -132,7 +133,7 @@ def _traces(ids: Array, present: Array) -> pa.Array:
     return pa.array(texts, pa.string()).take(pa.array(np.maximum(place, 0), mask=~present))
 
 
-def _write_events(root: Path, plan: Plan, table: Table, rows: list[Row]) -> None:
+def _write_events(root: Path, table: Table, rows: list[Row]) -> None:
     """Write rows ordered by time, a file per hour."""
     arrow = schema(table)
     hours: dict[datetime, list[Row]] = {}

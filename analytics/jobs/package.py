@@ -5,8 +5,8 @@ import zipfile
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[2]
-# From the proxy only the records' schema and the model of the traffic rules with the tables of requests, from remoting
-# only request codes with their permissions, and topic prefixes.
+# From the proxy only the records' schema, also as Arrow's, and the model of the traffic rules with the tables of
+# requests; from remoting only request codes with their permissions, and topic prefixes.
 _PARTS = (
     "analytics",
     *(
@@ -14,11 +14,10 @@ _PARTS = (
         for name in (
             "__init__",
             "embedded/__init__",
-            "embedded/broker/__init__",
-            "embedded/broker/codes",
             "embedded/requests",
             "observability/__init__",
             "observability/records/__init__",
+            "observability/records/arrow",
             "observability/records/schema",
             "traffic_rules/__init__",
             "traffic_rules/match_criteria",

@@ -18,6 +18,7 @@ from analytics.report import charts
 from analytics.report.explorer import DIMENSIONS, embedded
 from analytics.report.first_screen import first_screen
 from analytics.report.sections import ROWS, Section, clock
+from analytics.report.sentences import count
 
 # A word with a hyphen, which browsers would break there, unless it is wider than a card on a phone.
 _HYPHENED = re.compile(r"(?<!\S)(?=\S*-)\S{1,30}(?!\S)")
@@ -66,8 +67,7 @@ def render(
         verdict=first_screen(incidents, origin.zone),
         tiles=tiles,
         sections=[_shown(section) for section in sections],
-        origin=f"{_number(origin.rows)} records in {_number(origin.files)} files;"
-        f" {len(origin.skipped)} could not be read.",
+        origin=f"{count(origin.rows)} records in {count(origin.files)} files; {len(origin.skipped)} could not be read.",
         skipped=origin.skipped,
         dimensions=DIMENSIONS,
         orphans=data["lineage"]["orphans"] if data else {},
@@ -131,13 +131,9 @@ def _cell(name: str, value: Any) -> tuple[str, str]:
         return "number", _size(value)
     if isinstance(value, int | float | np.integer | np.floating):
         number = float(value)
-        return "number", _number(number) if abs(number) >= 1000 or number.is_integer() else f"{number:.3g}"
+        return "number", count(number) if abs(number) >= 1000 or number.is_integer() else f"{number:.3g}"
     text = str(value)
     return (text if text in charts.SEVERITIES else ""), text
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}".replace(",", "\N{NARROW NO-BREAK SPACE}")
 
 
 def _size(value: float) -> str:

@@ -32,7 +32,7 @@ from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
 from remoting.loop_turns import LoopTurns
-from remoting.tasks import spawn, spawn_quietly
+from remoting.tasks import retrieve_error, spawn, spawn_quietly
 
 _log = logging.getLogger("gantry.grpc")
 
@@ -305,5 +305,4 @@ async def _wait_for(work: Coroutine[Any, Any, None]) -> None:
     if done:
         task.result()
     else:
-        # Retrieve a late error, which asyncio would log otherwise.
-        task.add_done_callback(lambda late: late.cancelled() or late.exception())
+        task.add_done_callback(retrieve_error)

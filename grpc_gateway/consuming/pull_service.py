@@ -89,7 +89,7 @@ class PullService:
             await _write_status(rpc, write, _UNREAD)
             return
         reply = await self._request_pull(
-            rpc, request, _pull_command(queue, group, expression, request, self._polling_time(rpc, request))
+            rpc, _pull_command(queue, group, expression, request, self._polling_time(rpc, request))
         )
         next_offset = request.offset
         if reply is None or reply.code in _NO_MESSAGES:
@@ -187,9 +187,7 @@ class PullService:
             polling = min(polling, int((remaining - self._options.polling_margin) * 1000))
         return max(polling, 0)
 
-    async def _request_pull(
-        self, rpc: Rpc, request: PullMessageRequest, command: RemotingCommand
-    ) -> RemotingCommand | None:
+    async def _request_pull(self, rpc: Rpc, command: RemotingCommand) -> RemotingCommand | None:
         """Return the reply; None if there is none shortly before the deadline.
 
         Brokers check only every five seconds whether a poll has timed out, which may be after the deadline.

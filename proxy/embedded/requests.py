@@ -8,8 +8,7 @@ before a cluster as well (`proxy.backends.tool_requests`).
 from collections.abc import Mapping
 from dataclasses import replace
 
-from proxy.embedded.broker.codes import ToolCode
-from remoting.codes import RequestCode
+from remoting.codes import RequestCode, ToolCode
 from remoting.requests import INTERNAL_REQUESTS, REQUESTS, Action, RequestSpec, request_spec
 
 # Requests by which another replica finds brokers and queries topics and groups for its clients. The other internal

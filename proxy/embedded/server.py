@@ -26,7 +26,7 @@ from proxy.embedded.broker.request import Reply
 from remoting.close_cause import CloseCause
 from remoting.command import RemotingCommand
 from remoting.connection import Handler, RemotingConnection
-from remoting.flow_control import Limits
+from remoting.flow_control import SHARED_LIMITS
 from remoting.tasks import every
 from remoting.timeout_wheel import TimeoutWheel, ticking
 
@@ -35,8 +35,6 @@ _IDLE_TIMEOUT = 120.0
 _IDLE_CHECK_INTERVAL = 5.0
 # Seconds for the rest of an unfinished frame; see RemotingConnection.check_unfinished_frame.
 _FRAME_TIMEOUT = 30.0
-# The clients of a connection have passed the limits in their own process.
-_LIMITS = Limits(requests=1_000_000, polls=1_000_000, request_bytes=2**40, hard_buffer=2**40)
 # Seconds for connections to close at the end, and between checks.
 _CLOSE_TIMEOUT = 1.0
 _POLL_INTERVAL = 0.01
@@ -114,7 +112,7 @@ class Server:
         await every(_IDLE_CHECK_INTERVAL, self._close_idle, name="idle connections of other workers")
 
     def _accept(self, peer: Peer) -> WorkerChannel:
-        channel = WorkerChannel(self._wheel, cast(Handler, self._handle), self._closed, peer, _LIMITS)
+        channel = WorkerChannel(self._wheel, cast(Handler, self._handle), self._closed, peer, SHARED_LIMITS)
         self.channels.add(channel)
         return channel
 

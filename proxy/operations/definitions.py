@@ -18,7 +18,7 @@ from proxy.operations.topic_queues import queues_of
 from proxy.operations.values import NO_BOOLEAN, Answer, Name, RequestBody
 from remoting.codes import RequestCode
 from remoting.fastjson import load_object
-from remoting.messages import Permission
+from remoting.messages import READ_AND_WRITE, Permission
 from remoting.names import retry_topic
 from remoting.topic_group_config import (
     MESSAGE_TYPE_ATTRIBUTE,
@@ -34,8 +34,7 @@ from remoting.topic_group_config import (
     topic_fields,
 )
 
-_RW = int(Permission.READ | Permission.WRITE)
-_PERMISSIONS = {"RW": _RW, "R": int(Permission.READ), "W": int(Permission.WRITE), "none": 0}
+_PERMISSIONS = {"RW": READ_AND_WRITE, "R": int(Permission.READ), "W": int(Permission.WRITE), "none": 0}
 # Queues of a topic at a broker: brokers accept more, which costs each of them files and every client its polls.
 _MAX_QUEUES = 1024
 _MAX_RETRIES = 10_000
@@ -220,7 +219,7 @@ async def _put_topic(services: AdminServices, broker: str, fields: dict[str, str
 async def _topic(services: AdminServices, name: str) -> TopicDefinition:
     found = await _known_topic(services, name)
     first = next(iter(found.values()))
-    permission = int(first["perm"]) & _RW
+    permission = int(first["perm"]) & READ_AND_WRITE
     return TopicDefinition(
         name=name,
         kind=_kind(first),

@@ -13,7 +13,7 @@ from remoting import command as commands
 from remoting import messages, send_message
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import BodyError, RemotingError, ServiceUnavailable, TopicNotExist
-from remoting.messages import BatchMessage, Permission
+from remoting.messages import READ_AND_WRITE, BatchMessage
 from remoting.names import DEFAULT_TOPIC
 from remoting.pulling import NOTHING, reading_fields
 from remoting.requests import REQUESTS
@@ -136,7 +136,7 @@ class SyncTopic:
             "defaultTopic": DEFAULT_TOPIC,
             "readQueueNums": "1",
             "writeQueueNums": "1",
-            "perm": str(int(Permission.READ | Permission.WRITE)),
+            "perm": str(READ_AND_WRITE),
             "topicFilterType": "SINGLE_TAG",
             "topicSysFlag": "0",
             "order": "false",

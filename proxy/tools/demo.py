@@ -12,7 +12,7 @@ from proxy.operations.replica import Replica
 from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
-from remoting.messages import Permission
+from remoting.messages import READ_AND_WRITE
 from remoting.properties import MessageType
 from remoting.topic_group_config import topic_fields
 
@@ -101,7 +101,7 @@ def _reachable(address: HostPort) -> str:
 
 def _preparations() -> Iterator[RemotingCommand]:
     for topic, kind in TOPICS.items():
-        fields = topic_fields(topic, kind, 8, 8, Permission.READ | Permission.WRITE)
+        fields = topic_fields(topic, kind, 8, 8, READ_AND_WRITE)
         yield commands.request(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
     group = {"groupName": ORDERLY_GROUP, "consumeMessageOrderly": True}
     yield commands.request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=orjson.dumps(group))

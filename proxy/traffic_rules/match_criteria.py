@@ -7,10 +7,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
-from proxy.embedded.broker.codes import ToolCode
 from proxy.embedded.requests import BROKER_REQUESTS
 from remoting import requests
-from remoting.codes import RequestCode
+from remoting.codes import RequestCode, ToolCode
 from remoting.request_kinds import RequestKind
 from remoting.requests import REQUESTS, Action, Direction, RequestSpec, codes_of
 

@@ -5,12 +5,11 @@ from collections.abc import Hashable
 from protocol_negotiation.peer import Peer
 from proxy.core.channel import ChannelProtocol
 from proxy.core.context import Context
-from proxy.embedded.broker.codes import ToolCode
 from proxy.traffic_rules import batches
 from proxy.traffic_rules.group_fields import MORE_GROUP_FIELDS
 from remoting import json_names as json_bodies
 from remoting.batch_flag import is_batch
-from remoting.codes import RequestCode, version_text
+from remoting.codes import RequestCode, ToolCode, version_text
 
 # Requests with topics and groups in their bodies, and whether the keys are those of batch acks.
 _BODIES_WITH_NAMES: dict[int, bool] = {

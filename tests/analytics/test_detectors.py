@@ -52,17 +52,6 @@ def test_redelivery_counts_each_way_of_trying_again(spark: SparkSession) -> None
     assert_df_equality(answer, expected, ignore_row_order=True, ignore_nullable=True)
 
 
-def _refusals(group: str, bad: set[int]) -> list[kit.Row]:
-    """Return eight answers every ten minutes; in some windows three are refusals by one consumer."""
-    rows = []
-    for minute in range(0, 600, 10):
-        refused = 3 if minute in bad else 0
-        rows += [kit.receive(kit.at(minute), group=group, client_id=f"c{n % 3}") for n in range(8 - refused)]
-        refusal = {"code": "ChangeInvisibleDuration", "messages": 0, "client_id": "c2"}
-        rows += [kit.receive(kit.at(minute), group=group, **refusal) for _ in range(refused)]
-    return rows
-
-
 def test_backlog_is_sent_minus_received(spark: SparkSession) -> None:
     rows = [
         kit.send(kit.at(0), messages=10),

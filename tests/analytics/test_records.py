@@ -11,11 +11,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from analytics import generator
-from analytics.generator.files import directory, name, schema, write
+from analytics.generator.files import directory, name, write
 from analytics.hadoop_paths import short
 from analytics.record_errors import NoRecords, cause
 from analytics.records import read, stream
 from analytics.schema import REQUESTS, struct, table
+from proxy.observability.records.arrow import schema
 from proxy.observability.records.schema import TABLES
 from tests.analytics import frames as kit
 

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from analytics.generator import files
 from analytics.incidents.detection import detect
 from analytics.incidents.detectors.retries import retries
 from analytics.incidents.detectors.sizes import words
 from analytics.incidents.engines import by_duckdb
 from analytics.incidents.incident import Incident
 from analytics.incidents.tables import Tables
+from proxy.observability.records import arrow
 from proxy.observability.records.schema import REQUESTS
 
 Row = dict[str, Any]
@@ -24,7 +24,7 @@ _BEGIN, _MINUTES, _TROUBLE = 1780444800, 1440, (600, 720)
 
 
 def _row(seconds: float, **changes: Any) -> Row:
-    base = dict.fromkeys(files.schema(REQUESTS).names)
+    base = dict.fromkeys(arrow.schema(REQUESTS).names)
     fixed = {"schema": 1, "replica": "r", "worker": 0, "protocol": "grpc", "code": "SendMessage", "client_id": "p-1"}
     rest = {"address": "10.0.0.1", "language": "GOLANG", "version": "5.1", "topic": "orders", "broker": "a", "queue": 0}
     numbers = {"messages": 1, "bytes_in": 0, "bytes_out": 0, "latency_us": 900, "response": 20000, "ok": True}
@@ -79,7 +79,7 @@ def _found(rows: list[Row], folder: Path) -> list[Incident]:
 
 def _tables(rows: list[Row], folder: Path) -> Tables:
     path = folder / "records.parquet"
-    schema = files.schema(REQUESTS)
+    schema = arrow.schema(REQUESTS)
     table = pa.Table.from_pylist(rows, pa.schema([field.with_nullable(True) for field in schema]))
     pq.write_table(table, path)
     return by_duckdb([str(path)], [])

@@ -38,7 +38,7 @@ def clone(folder: Path, *texts: str, date: str = "2026-01-01T00:00:00Z") -> Path
     ("version", "affected"),
     [("1.0", False), ("1.1", True), ("1.9.9", True), ("2.0", False), ("3.0", True), ("3.5", True), ("3.6", False)],
 )
-def test_ranges(version: str, affected: bool) -> None:
+def test_a_version_is_affected_if_a_range_or_the_list_has_it(version: str, affected: bool) -> None:
     text = advisory("h11", {"introduced": "1.1"}, {"fixed": "2.0"}, {"introduced": "3.0"}, {"last_affected": "3.5"})
     assert is_affected(yaml.safe_load(text)["affected"][0], version) is affected
     listed = advisory("h11", versions=[version])

@@ -7,8 +7,7 @@ import anyio.to_thread
 import orjson
 import pytest
 
-from proxy.embedded.broker.codes import ToolCode
-from remoting.codes import RequestCode, ResponseCode
+from remoting.codes import RequestCode, ResponseCode, ToolCode
 from tests.cluster.client import BROKER, Client, create_topic, json, unique, wait_until
 from tests.cluster.servers import Cluster, Failed, Gantry
 

@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
@@ -19,12 +18,12 @@ from proxy.tools.doctor.connection import Target, Unreachable
 from proxy.tools.remoting_client import RemotingClient, Speaker
 from remoting.codes import GO_AWAY_VERSION, RequestCode, ResponseCode
 from remoting.command import RemotingCommand
+from tests.deploy.drain_delay import DELAY
 from tests.proxy.tools.doctor.servers import create_topic
 
 pytestmark = pytest.mark.anyio
 
 NEW = Speaker("JAVA", GO_AWAY_VERSION + 2)
-DELAY = 3600.0
 
 
 async def poll(client: RemotingClient, seconds: int) -> RemotingCommand:
@@ -63,18 +62,6 @@ async def until(check: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(30):
         while not await check():
             await asyncio.sleep(0.02)
-
-
-@pytest.fixture
-def delayed(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
-    """Return an event that ends the drain's delay: the time of the checks on a slow machine does not matter."""
-    over, sleep = asyncio.Event(), anyio.sleep
-
-    async def delay(seconds: float) -> None:
-        await (over.wait() if seconds == DELAY else sleep(seconds))
-
-    monkeypatch.setattr(anyio, "sleep", delay)
-    return over
 
 
 async def test_drain_runs_in_order(tmp_path: Path, delayed: asyncio.Event) -> None:

@@ -18,14 +18,14 @@ import yaml
 
 from proxy.app import App
 from proxy.settings.model import Settings
+from tests.deploy.drain_delay import DELAY
 from tests.deploy.files import DEPLOY
 from tests.proxy.replica import Client, ask_route, running, stops
 from tests.waiting import until
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("delayed")]
 
 CONNECTIONS = 2
-DELAY = 3600.0
 
 
 @pytest.fixture
@@ -40,18 +40,6 @@ async def app(tmp_path: Path) -> AsyncIterator[App]:
     )
     async with running(settings) as app:
         yield app
-
-
-@pytest.fixture(autouse=True)
-def delayed(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
-    """Return an event that ends the drain's delay."""
-    over, sleep = asyncio.Event(), anyio.sleep
-
-    async def delay(seconds: float) -> None:
-        await (over.wait() if seconds == DELAY else sleep(seconds))
-
-    monkeypatch.setattr(anyio, "sleep", delay)
-    return over
 
 
 async def probe(app: App) -> dict[str, int]:

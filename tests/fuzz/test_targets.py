@@ -12,7 +12,7 @@ _MUTATIONS = 200
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS.keys())
-def test_seeds_and_their_mutations(target: Target) -> None:
+def test_seeds_and_their_mutations_are_handled(target: Target) -> None:
     source = random.Random(target.name)
     for seed in target.seeds:
         target.check(seed)
@@ -31,5 +31,5 @@ def _mutated(data: bytes, tokens: tuple[bytes, ...], source: random.Random) -> b
 
 
 @pytest.mark.parametrize(("target", "data"), FINDINGS)
-def test_earlier_findings(target: str, data: bytes) -> None:
+def test_inputs_of_earlier_findings_are_handled(target: str, data: bytes) -> None:
     TARGETS[target].check(data)

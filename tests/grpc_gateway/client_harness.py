@@ -4,17 +4,23 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
+
 from grpc_gateway.clients.client import Client
 from grpc_gateway.clients.client_lifecycle import ClientLifecycle
 from grpc_gateway.clients.client_table import ClientTable
 from grpc_gateway.clients.telemetry import Telemetry
 from grpc_gateway.consuming.renewal import Renewal
 from grpc_gateway.gateway_options import GatewayOptions
+from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import Settings
 from protos.apache.rocketmq.v2.service_pb2 import HeartbeatRequest, HeartbeatResponse, TelemetryCommand
 from remoting.tasks import spawn
+from remoting.topic_group_config import GroupConfig
 from tests.grpc_gateway.fakes import Aborted, FakeConnection, FakeContext, FakeCore, make_client
 from tests.proxy.fakes import settle
+
+LITE_GROUP = GroupConfig("g", lite_bind_topic="orders")
 
 
 class ClientHarness:
@@ -60,6 +66,12 @@ class ClientHarness:
         """Send a heartbeat of a client."""
         rpc = self.clients.rpc(self.context(client_id), "Heartbeat")
         return await self.client_lifecycle.heartbeat(rpc, HeartbeatRequest() if request is None else request)
+
+    async def rejection_code(self, request: HeartbeatRequest) -> int:
+        """Send a heartbeat that is rejected; return the code of the rejection."""
+        with pytest.raises(Refused) as refused:
+            await self.heartbeat(request)
+        return refused.value.code
 
     @property
     def command_codes(self) -> list[int]:

@@ -21,6 +21,7 @@ from protos.apache.rocketmq.v2.definition_pb2 import (
 )
 from remoting import command as commands
 from remoting import messages, properties
+from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.messages import StoredMessage
 from remoting.routes import TopicRoute, parse
@@ -107,3 +108,19 @@ def consumer_settings(
     entries = [SubscriptionEntry(topic=resource(topic), expression=filter_expression) for topic in topics]
     subscription = Subscription(group=resource(group), subscriptions=entries)
     return Settings(client_type=kind, subscription=subscription, user_agent=UA(language=language))
+
+
+def transaction_check(topic: str = "orders", **fields: str) -> RemotingCommand:
+    """Return the CHECK_TRANSACTION_STATE of a broker."""
+    half_message = stored(5, b"body", topic, TRAN_MSG="true", PGROUP=topic)
+    all_fields = {
+        "tranStateTableOffset": "7",
+        "commitLogOffset": "1005",
+        "msgId": "id-5",
+        "transactionId": "id-5",
+        "offsetMsgId": "C6336401000000010000000000000000",
+        "bname": "broker-a",
+        "topic": topic,
+    }
+    body = messages.encode_message(half_message)
+    return commands.request(RequestCode.CHECK_TRANSACTION_STATE, {**all_fields, **fields}, body, oneway=True)

@@ -32,9 +32,8 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.taskless import Running, start
 from remoting.topic_group_config import TopicConfig
-from tests.grpc_gateway.clients.test_producers import transaction_check
 from tests.grpc_gateway.fakes import FakeContext, FakeCore, make_client
-from tests.grpc_gateway.messages import pop_reply, receipt_handle, route, stored
+from tests.grpc_gateway.messages import pop_reply, receipt_handle, route, stored, transaction_check
 from tests.proxy.fakes import settle
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,7 @@ _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1) | st.inte
 
 
 @given(_TEXTS)
-def test_texts_and_messages(text: str) -> None:
+def test_texts_and_messages_are_encoded_as_protobuf_does(text: str) -> None:
     name = LengthDelimited(2).text(text)
     assert name == Resource(name=text).SerializeToString()
     assert LengthDelimited(1).message(name) == Message(topic=Resource(name=text)).SerializeToString()
@@ -18,5 +18,5 @@ def test_texts_and_messages(text: str) -> None:
 
 
 @given(st.integers(-(2**63), 2**63 - 1) | st.sampled_from((0, 127, 128, 2**14 - 1, 2**14, -1)))
-def test_integers(value: int) -> None:
+def test_integers_are_encoded_as_protobuf_does(value: int) -> None:
     assert Varint(14).value(value) == SystemProperties(queue_offset=value).SerializeToString()

@@ -28,7 +28,7 @@ from tests.official_limits.official_answers import REMOTING, recorded, unexpecte
 from tests.official_limits.remoting_answers import ask_all_remoting
 from tests.official_limits.remoting_cases import REMOTING_CASES
 from tests.official_limits.requests import NORMAL
-from tests.proxy.replica import soon
+from tests.proxy.replica import running
 
 pytestmark = pytest.mark.anyio
 
@@ -36,14 +36,10 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 async def app(tmp_path: Path) -> AsyncIterator[App]:
     """A replica with default settings and the topics of the table."""
-    app = App(Settings(listen=["127.0.0.1:0"], embedded={"directory": tmp_path}, drain_timeout=0.2))
-    ready, stop = asyncio.Event(), asyncio.Event()
-    work = asyncio.ensure_future(app.serve(ready.set, stop.wait))
-    await soon(ready.wait())
-    await create(str(app.addresses[0]))
-    yield app
-    stop.set()
-    await soon(work)
+    settings = Settings(listen=["127.0.0.1:0"], embedded={"directory": tmp_path}, drain_timeout=0.2)
+    async with running(settings) as app:
+        await create(str(app.addresses[0]))
+        yield app
 
 
 def _address(app: App) -> str:

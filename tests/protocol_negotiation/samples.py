@@ -4,7 +4,7 @@ import socket
 import ssl
 import struct
 
-from protocol_negotiation.detect import PROXY_V2_SIGNATURE
+from protocol_negotiation.detect import PROXY_V2_SIGNATURE, Protocol
 from protocol_negotiation.networks import parse_network
 from protocol_negotiation.proxy_protocol import TLV_CRC32C, crc32c
 
@@ -27,8 +27,10 @@ def client_hello() -> bytes:
 
 
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-EMPTY_SETTINGS = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 HTTP1_REQUEST = b"GET /health HTTP/1.1\r\nHost: rocketmq.test\r\n\r\n"
+FRAME = remoting_frame(body=b"body")
+# By the protocol that is detected.
+PLAIN = [(FRAME, Protocol.REMOTING), (HTTP2_PREFACE, Protocol.GRPC), (HTTP1_REQUEST, Protocol.HTTP1)]
 PROXY_V1 = b"PROXY TCP4 192.0.2.7 198.51.100.9 51000 8080\r\n"
 
 

@@ -15,7 +15,7 @@ from protocol_negotiation.negotiation import Outcome
 from protocol_negotiation.tls import ClientAuth, TlsFiles, TlsMode, TlsOptions, TlsSource, server_context
 from tests.protocol_negotiation.authority import Authority
 from tests.protocol_negotiation.servers import Run, RunningListener, listening, wait_until, with_timeout
-from tests.protocol_negotiation.test_tls_front import connected, reuses
+from tests.protocol_negotiation.tls_handshake import connected, reuses
 
 _FRAME = b"\0\0\0\x06\0\0\0\x02{}"
 

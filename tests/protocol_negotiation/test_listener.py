@@ -14,9 +14,11 @@ from protocol_negotiation.peer import HostPort, Peer
 from protocol_negotiation.rejection import Http1Rejector
 from protocol_negotiation.tls import TlsMode, TlsSource
 from tests.protocol_negotiation.samples import (
+    FRAME,
     HTTP1_REQUEST,
     HTTP2_PREFACE,
     LOOPBACK,
+    PLAIN,
     PROXY_V1,
     PROXY_V2,
     client_hello,
@@ -33,9 +35,6 @@ from tests.protocol_negotiation.servers import (
     wait_until,
     with_timeout,
 )
-
-FRAME = remoting_frame(body=b"body")
-PLAIN = [(FRAME, Protocol.REMOTING), (HTTP2_PREFACE, Protocol.GRPC), (HTTP1_REQUEST, Protocol.HTTP1)]
 
 
 @pytest.mark.parametrize("step", [1, 3, 10_000])

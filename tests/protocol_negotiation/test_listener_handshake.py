@@ -9,10 +9,7 @@ from protocol_negotiation.tls import ClientAuth, Refresh, TlsSource
 from tests.protocol_negotiation.authority import (
     Authority,
 )
-from tests.protocol_negotiation.samples import (
-    client_hello,
-    remoting_frame,
-)
+from tests.protocol_negotiation.samples import FRAME, client_hello
 from tests.protocol_negotiation.servers import (
     Run,
     close_client,
@@ -22,8 +19,6 @@ from tests.protocol_negotiation.servers import (
     wait_until,
     with_timeout,
 )
-
-FRAME = remoting_frame(body=b"body")
 
 
 @pytest.mark.parametrize("size", [6, 100, len(client_hello())])

@@ -13,7 +13,7 @@ from protocol_negotiation.negotiation import Outcome
 from protocol_negotiation.rejection import Rejector
 from protocol_negotiation.tls import TlsSource
 from tests.protocol_negotiation.authority import Authority
-from tests.protocol_negotiation.samples import LOOPBACK, PROXY_V1, client_hello, remoting_frame
+from tests.protocol_negotiation.samples import FRAME, LOOPBACK, PROXY_V1, client_hello
 from tests.protocol_negotiation.servers import (
     Run,
     RunningListener,
@@ -24,7 +24,6 @@ from tests.protocol_negotiation.servers import (
     with_timeout,
 )
 
-FRAME = remoting_frame(body=b"body")
 OTHER_CLIENT = PROXY_V1.replace(b"192.0.2.7", b"192.0.2.8")
 
 

@@ -14,17 +14,12 @@ from protocol_negotiation.detect import Protocol
 from protocol_negotiation.listener import Listener, ListenerOptions
 from protocol_negotiation.peer import HostPort
 from protocol_negotiation.rejection import Http1Rejector
-from tests.protocol_negotiation.samples import (
-    PROXY_V2,
-    remoting_frame,
-)
+from tests.protocol_negotiation.samples import FRAME, PROXY_V2
 from tests.protocol_negotiation.servers import (
     Run,
     close_client,
     listening,
 )
-
-FRAME = remoting_frame(body=b"body")
 
 
 def test_accepted_sockets_have_tcp_nodelay(run: Run) -> None:

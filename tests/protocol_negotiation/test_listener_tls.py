@@ -17,9 +17,11 @@ from tests.protocol_negotiation.authority import (
     Authority,
 )
 from tests.protocol_negotiation.samples import (
+    FRAME,
     HTTP1_REQUEST,
     HTTP2_PREFACE,
     LOOPBACK,
+    PLAIN,
     PROXY_V1,
     PROXY_V2,
     client_hello,
@@ -34,9 +36,6 @@ from tests.protocol_negotiation.servers import (
     wait_until,
     with_timeout,
 )
-
-FRAME = remoting_frame(body=b"body")
-PLAIN = [(FRAME, Protocol.REMOTING), (HTTP2_PREFACE, Protocol.GRPC), (HTTP1_REQUEST, Protocol.HTTP1)]
 
 
 class Client:

@@ -11,8 +11,7 @@ from protocol_negotiation.self_signed import SelfSigned, SelfSignedSource
 from protocol_negotiation.tls import MinimumVersion, TlsFiles, TlsOptions, server_context
 from protocol_negotiation.tls_files import TICKET_PERIOD, Refresh
 from protocol_negotiation.tls_peer import negotiated_tls
-from tests.protocol_negotiation.test_tls import handshake
-from tests.protocol_negotiation.test_tls_front import reuses, session_with
+from tests.protocol_negotiation.tls_handshake import handshake, reuses, session_with
 
 
 def unverifying_client() -> ssl.SSLContext:

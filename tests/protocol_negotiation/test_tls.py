@@ -25,24 +25,7 @@ from protocol_negotiation.tls_peer import distinguished_name, negotiated_tls
 from tests.protocol_negotiation.authority import (
     Authority,
 )
-
-
-def handshake(
-    server: ssl.SSLContext, client: ssl.SSLContext, session: ssl.SSLSession | None = None
-) -> tuple[ssl.SSLObject, ssl.SSLObject]:
-    """Shake hands in memory; return the server's and the client's connection."""
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    connections = (
-        server.wrap_bio(to_server, to_client, server_side=True),
-        client.wrap_bio(to_client, to_server, server_hostname="rocketmq.test", session=session),
-    )
-    for _ in range(4):
-        for connection in connections:
-            try:
-                connection.do_handshake()
-            except ssl.SSLWantReadError:
-                continue
-    return connections
+from tests.protocol_negotiation.tls_handshake import handshake
 
 
 def serial(context: ssl.SSLContext, authority: Authority) -> object:

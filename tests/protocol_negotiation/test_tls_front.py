@@ -27,7 +27,7 @@ from protocol_negotiation.tls import (
 from protocol_negotiation.tls_files import TICKET_PERIOD, Refresh
 from proxy.tools.cert.authority import Authority, Issued
 from tests.protocol_negotiation.servers import Run, RunningListener, close_client, listening, wait_until
-from tests.protocol_negotiation.test_tls import handshake
+from tests.protocol_negotiation.tls_handshake import client_context, handshake, reuses, session_with
 from tests.protocol_negotiation.tls_scan import Report, Scanner
 
 _T = TypeVar("_T")
@@ -41,17 +41,6 @@ def issuer(tmp_path: Path) -> Authority:
 
 def files_of(issued: Issued, **more: object) -> TlsFiles:
     return replace(TlsFiles(issued.certificate, issued.key), **more)  # type: ignore[arg-type]
-
-
-def client_context(
-    issuer: Authority, client: Issued | None = None, version: ssl.TLSVersion | None = None
-) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=issuer.certificate_file)
-    if client is not None:
-        context.load_cert_chain(client.certificate, client.key)
-    if version is not None:
-        context.minimum_version = context.maximum_version = version
-    return context
 
 
 async def scanned(stage: RunningListener, scan: Callable[[Scanner], _T], client: Issued | None = None) -> _T:
@@ -199,25 +188,6 @@ def test_without_tickets_there_are_no_keys_to_replace(issuer: Authority, monkeyp
     source = TlsSource(files_of(issuer.issue_server("server", ["rocketmq.test"], 1), options=options))
     now += 2 * TICKET_PERIOD
     assert source.refresh() is Refresh.UNCHANGED
-
-
-def session_with(
-    server: ssl.SSLContext, client: ssl.SSLContext, session: ssl.SSLSession | None = None
-) -> ssl.SSLSession:
-    received = connected(server, client, session).session
-    assert received is not None
-    return received
-
-
-def reuses(server: ssl.SSLContext, client: ssl.SSLContext, session: ssl.SSLSession) -> bool:
-    return connected(server, client, session).session_reused
-
-
-def connected(server: ssl.SSLContext, client: ssl.SSLContext, session: ssl.SSLSession | None) -> ssl.SSLObject:
-    ends, connection = handshake(server, client, session)
-    ends.write(b"x")
-    assert connection.read(1) == b"x"
-    return connection
 
 
 def test_certificates_are_reloaded_under_load_without_a_failed_call(issuer: Authority, run: Run) -> None:

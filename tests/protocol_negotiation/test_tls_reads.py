@@ -9,11 +9,10 @@ import pytest
 
 from protocol_negotiation.negotiation import Outcome
 from protocol_negotiation.tls import TlsSource
-from tests.protocol_negotiation.samples import remoting_frame
+from tests.protocol_negotiation.samples import FRAME
 from tests.protocol_negotiation.servers import Recorder, Run, RunningListener, listening, read_to_end, with_timeout
 from tests.protocol_negotiation.tls_client import TlsClient
 
-FRAME = remoting_frame(body=b"body")
 _MIB = 1 << 20
 
 

@@ -39,17 +39,24 @@ async def serving(cluster: Cluster, **more: Any) -> AsyncIterator[App]:
 
 @asynccontextmanager
 async def running(settings: Settings) -> AsyncIterator[App]:
-    """Serve the whole proxy with these settings; drain at the end."""
+    """Serve the whole proxy with these settings; drain at the end. Raises the error of a start that fails."""
     app = App(settings)
     ready, stop = asyncio.Event(), asyncio.Event()
     serving = asyncio.ensure_future(app.serve(ready.set, stop.wait))
+    serving.add_done_callback(lambda _: ready.set())
     try:
         await soon(ready.wait())
+        assert not serving.done()
         stops[app] = stop
         yield app
     finally:
         stop.set()
         await soon(serving)
+
+
+def on_free_port(**settings: Any) -> Settings:
+    """Return settings of a replica on a free port that drains quickly."""
+    return Settings(listen=["127.0.0.1:0"], drain_timeout=0.2, **settings)
 
 
 async def soon(work: Any) -> Any:

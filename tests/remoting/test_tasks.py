@@ -1,11 +1,12 @@
-"""Tasks that are repeated."""
+"""Tasks that are repeated, and futures without a waiter."""
 
 import asyncio
+import gc
 from collections.abc import Callable
 
 import pytest
 
-from remoting.tasks import every
+from remoting.tasks import every, retrieve_error
 
 pytestmark = pytest.mark.anyio
 
@@ -70,3 +71,22 @@ async def test_a_failure_is_logged_with_the_name_and_the_work_is_repeated(caplog
     # One line per second, even if the work is repeated without a pause.
     assert [record.getMessage() for record in caplog.records] == ["the background task 'survey' failed"]
     assert "a mistake" in caplog.text
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_a_retrieved_error_is_not_logged(cancelled: bool) -> None:
+    loop = asyncio.get_running_loop()
+    logged: list[object] = []
+    loop.set_exception_handler(lambda _, context: logged.append(context))
+    for retrieved in (True, False):
+        future: asyncio.Future[None] = loop.create_future()
+        if retrieved:
+            future.add_done_callback(retrieve_error)
+        if cancelled:
+            future.cancel()
+        else:
+            future.set_exception(ValueError("late"))
+        await asyncio.sleep(0)
+        del future
+        gc.collect()
+        assert bool(logged) is (not retrieved and not cancelled)

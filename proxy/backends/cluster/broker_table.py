@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from proxy.backends.cluster.name_servers import NameServers
 from proxy.backends.cluster.shared_load import SharedLoad
 from remoting.routes import Replicas
-from remoting.tasks import spawn
+from remoting.tasks import retrieve_error, spawn
 from remoting.token_bucket import TokenBucket
 
 # Seconds for which an unknown broker name is not looked up again, and the maximum number of such names.
@@ -99,8 +99,7 @@ class BrokerTable:
 
     def _refreshed(self, task: asyncio.Task[None]) -> None:
         self._refreshing = None
-        # Callers that wait receive the exception; without one, retrieve it to prevent asyncio's warning.
-        _ = task.cancelled() or task.exception()
+        retrieve_error(task)
 
     def _refresh_scheduled_after_loss(self) -> None:
         self._refresh_scheduled = False

@@ -25,7 +25,7 @@ from remoting.command import RemotingCommand
 from remoting.connection import Handler, RemotingConnection
 from remoting.denial import is_denial
 from remoting.errors import NotPermitted, Overloaded
-from remoting.tasks import spawn_quietly
+from remoting.tasks import retrieve_error, spawn_quietly
 
 _log = logging.getLogger("gantry.membership")
 
@@ -221,7 +221,7 @@ class Membership:
                 # The connection is not established yet: the request must not overtake a later one.
                 future.cancel()
             # A sent request stays pending: if the broker sends nothing until its timeout, the connection is closed.
-            future.add_done_callback(lambda late: late.cancelled() or late.exception())
+            future.add_done_callback(retrieve_error)
             _log.debug("%s has not answered %s within %.0f s", server.address, name, _REPLY_TIMEOUT)
             return _UNANSWERED if reached else _UNREACHED
         if (error := future.exception()) is not None:

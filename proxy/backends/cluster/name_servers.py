@@ -1,7 +1,7 @@
 """Requests to the name servers: routes, the list of brokers, deletion of topics, and requests of tools."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from protocol_negotiation.tls_client import ClientTlsSource
@@ -10,7 +10,7 @@ from proxy.backends.cluster.server_turns import ServerTurns
 from proxy.core.signing import Signer
 from proxy.observability.metrics.upstream import UpstreamCounts
 from remoting import command as commands
-from remoting.codes import RequestCode, ResponseCode
+from remoting.codes import RequestCode, ResponseCode, ToolCode
 from remoting.command import RemotingCommand
 from remoting.connection import RemotingConnection
 from remoting.errors import RemotingError, ServiceUnavailable, TopicNotExist, UnsupportedRequest, no_route
@@ -19,14 +19,12 @@ from remoting.routes import Replicas, TopicRoute, merge_clusters, merge_routes, 
 from remoting.tasks import spawn
 from remoting.timeout_wheel import TimeoutWheel
 
-_T = TypeVar("_T")
-
 # Seconds to wait for further name servers after the first reply.
 _STRAGGLER_TIMEOUT = 1.0
-# Not a request of clients, so that it is not in `RequestCode`.
-_GET_ALL_TOPIC_LIST_FROM_NAMESERVER = 206
 # Request standard JSON instead of fastjson's dialect, whatever version our requests carry.
 _STANDARD_JSON = {"acceptStandardJsonOnly": "true"}
+
+_Result = TypeVar("_Result")
 
 
 class NameServers:
@@ -72,42 +70,43 @@ class NameServers:
 
     async def _route(self, server: ServerConnection, topic: str) -> TopicRoute:
         reply = await self._ask(server, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, **_STANDARD_JSON})
-        if reply.code == ResponseCode.SUCCESS:
-            return parse(topic, reply.body)
         if reply.code == ResponseCode.TOPIC_NOT_EXIST:
             raise no_route(topic)
-        raise ServiceUnavailable(f"{server.address} answered {reply.code}: {reply.remark}")
+        _check_success(server, reply)
+        return parse(topic, reply.body)
 
     async def brokers(self) -> dict[str, Replicas]:
-        """Return the brokers of all name servers that answer within a second of the first.
+        """Return the brokers of the name servers that answer. Raises ServiceUnavailable if none answers.
 
-        Requests to a broker that has moved wait for it, and a name server may hang. Raises ServiceUnavailable if none
-        answers.
+        Requests to a broker that has moved wait for it.
         """
-        answers = await _outcomes([self._view(server) for server in self._servers])
-        views = [answer for answer in answers if not isinstance(answer, BaseException)]
-        if not views:
-            raise ServiceUnavailable(f"no name server can be reached: {'; '.join(map(str, answers))}")
-        return merge_clusters(views)
+        return merge_clusters(await self._ask_all(self._brokers, "can be reached"))
 
     async def topics(self) -> frozenset[str]:
         """Return the names of all topics on the name servers that answer. Raises ServiceUnavailable if none does."""
-        answers = await asyncio.gather(*map(self._topics, self._servers), return_exceptions=True)
-        lists = [answer for answer in answers if not isinstance(answer, BaseException)]
-        if not lists:
-            raise ServiceUnavailable(f"no name server returned the list of topics: {'; '.join(map(str, answers))}")
-        return frozenset().union(*lists)
+        return frozenset().union(*await self._ask_all(self._topics, "returned the list of topics"))
+
+    async def _ask_all(
+        self, ask: Callable[[ServerConnection], Coroutine[Any, Any, _Result]], success: str
+    ) -> list[_Result]:
+        """Return the results of the name servers that answer within a second of the first, since one may hang.
+
+        Raises ServiceUnavailable if none answers.
+        """
+        outcomes = await _outcomes([ask(server) for server in self._servers])
+        results = [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
+        if not results:
+            raise ServiceUnavailable(f"no name server {success}: {'; '.join(map(str, outcomes))}")
+        return results
 
     async def _topics(self, server: ServerConnection) -> frozenset[str]:
-        reply = await self._ask(server, _GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
-        if reply.code != ResponseCode.SUCCESS:
-            raise ServiceUnavailable(f"{server.address} answered {reply.code}: {reply.remark}")
+        reply = await self._ask(server, ToolCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
+        _check_success(server, reply)
         return frozenset(map(str, load_object(reply.body).get("topicList") or ()))
 
-    async def _view(self, server: ServerConnection) -> dict[str, Replicas]:
+    async def _brokers(self, server: ServerConnection) -> dict[str, Replicas]:
         reply = await self._ask(server, RequestCode.GET_BROKER_CLUSTER_INFO, {})
-        if reply.code != ResponseCode.SUCCESS:
-            raise ServiceUnavailable(f"{server.address} answered {reply.code}: {reply.remark}")
+        _check_success(server, reply)
         return parse_cluster(reply.body)
 
     async def delete_topic(self, topic: str) -> None:
@@ -119,9 +118,7 @@ class NameServers:
         await asyncio.gather(*(self._delete_topic(server, topic) for server in self._servers))
 
     async def _delete_topic(self, server: ServerConnection, topic: str) -> None:
-        reply = await self._ask(server, RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": topic})
-        if reply.code != ResponseCode.SUCCESS:
-            raise ServiceUnavailable(f"{server.address} answered {reply.code}: {reply.remark}")
+        _check_success(server, await self._ask(server, RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": topic}))
 
     async def query(self, code: int, fields: dict[str, str]) -> RemotingCommand:
         """Return the reply of the first name server that replies. Raises ServiceUnavailable if none does."""
@@ -156,7 +153,7 @@ class NameServers:
         return await future
 
 
-async def _outcomes(requests: Sequence[Coroutine[Any, Any, _T]]) -> list[_T | BaseException]:
+async def _outcomes(requests: Sequence[Coroutine[Any, Any, _Result]]) -> list[_Result | BaseException]:
     """Return the results and errors of requests, without those that end over a second after the first result."""
     tasks = [spawn(request) for request in requests]
     done, late = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -169,6 +166,11 @@ async def _outcomes(requests: Sequence[Coroutine[Any, Any, _T]]) -> list[_T | Ba
     for task in late:
         task.cancel()
     return [task.exception() or task.result() for task in tasks if task in done]
+
+
+def _check_success(server: ServerConnection, reply: RemotingCommand) -> None:
+    if reply.code != ResponseCode.SUCCESS:
+        raise ServiceUnavailable(f"{server.address} answered {reply.code}: {reply.remark}")
 
 
 def _refuse(_: RemotingConnection, command: RemotingCommand) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from proxy.backends.cluster.shared_load import SharedLoad
 from remoting.errors import Overloaded, RemotingError, TopicNotExist, no_route
 from remoting.routes import TopicRoute
-from remoting.tasks import spawn
+from remoting.tasks import retrieve_error, spawn
 from remoting.token_bucket import TokenBucket
 
 # Seconds for which an unknown topic is not loaded again; short, as a producer may be about to create it.
@@ -129,7 +129,7 @@ class RouteCache:
         task = self._loading.get(topic)
         if task is None:
             task = self._loading[topic] = spawn(self._fetch(topic))
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            task.add_done_callback(retrieve_error)
         return task
 
     async def _fetch(self, topic: str) -> TopicRoute:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
-from remoting.tasks import spawn
+from remoting.tasks import retrieve_error, spawn
 
 _Result = TypeVar("_Result")
 
@@ -24,7 +24,7 @@ class SharedLoad(Generic[_Result]):
         task = self._waiting
         if task is None:
             task = self._waiting = spawn(self._run())
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            task.add_done_callback(retrieve_error)
         return await asyncio.shield(task)
 
     async def _run(self) -> _Result:

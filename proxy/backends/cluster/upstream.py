@@ -9,14 +9,12 @@ from proxy.backends.cluster.server_turns import ServerTurns
 from remoting.close_cause import CloseCause
 from remoting.connection import Handler, RemotingConnection
 from remoting.errors import RemotingError
-from remoting.flow_control import Limits
+from remoting.flow_control import SHARED_LIMITS
 from remoting.frame import Frame
 from remoting.timeout_wheel import TimeoutWheel
 
 _log = logging.getLogger("gantry.cluster")
 
-# Many clients' requests share the connection, so the limits of a single client do not apply.
-_LIMITS = Limits(requests=1_000_000, polls=1_000_000, request_bytes=2**40, hard_buffer=2**40)
 # Frames of one read that are handled without a look at the time, and between two looks at it.
 _AT_ONCE: Final = 16
 # Responses to no request, without another one between them, after which the connection is closed: perhaps it delivers
@@ -32,7 +30,7 @@ class Upstream(RemotingConnection):
     with all of its requests. Many frames at once are handled in turns, also those that came before the end.
     """
 
-    __slots__ = ("_ending", "_known_answers", "_server_turns", "_unknown_in_a_row")
+    __slots__ = ("_ending", "_known_responses", "_server_turns", "_unknown_in_a_row")
 
     def __init__(
         self,
@@ -42,12 +40,12 @@ class Upstream(RemotingConnection):
         name: str,
         server_turns: ServerTurns,
     ) -> None:
-        super().__init__(wheel, handler, on_close, name=name, limits=_LIMITS)
+        super().__init__(wheel, handler, on_close, name=name, limits=SHARED_LIMITS)
         self._server_turns = server_turns
         # Whether the frames before an invalid one are being handled.
         self._ending = False
         # The number of responses to requests, as of the last one to none.
-        self._known_answers = self._unknown_in_a_row = 0
+        self._known_responses = self._unknown_in_a_row = 0
 
     def _process(self, frames: list[Frame]) -> None:
         if len(frames) <= _AT_ONCE:
@@ -92,10 +90,10 @@ class Upstream(RemotingConnection):
         while self._backlog and self.cause is None and not self.closed:
             self._receive(self._backlog.popleft())
 
-    def on_unknown_answer(self) -> None:
-        known = self.answers - self.unknown_answers
-        self._unknown_in_a_row = self._unknown_in_a_row + 1 if known == self._known_answers else 1
-        self._known_answers = known
+    def on_unknown_response(self) -> None:
+        known = self.responses - self.unknown_responses
+        self._unknown_in_a_row = self._unknown_in_a_row + 1 if known == self._known_responses else 1
+        self._known_responses = known
         if self._unknown_in_a_row >= MAX_UNKNOWN and self.cause is None:
             _log.warning("closing the connection to %s: %d responses to no request", self.name, MAX_UNKNOWN)
             self.abort(CloseCause.PROTOCOL)

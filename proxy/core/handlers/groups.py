@@ -17,6 +17,7 @@ from remoting.command import RemotingCommand
 from remoting.denial import is_denial
 from remoting.errors import BodyError, ConsumerNotOnline, RemotingError, RequestTimeout, ServiceUnavailable
 from remoting.fastjson import load_object, load_request
+from remoting.tasks import retrieve_error
 
 # Seconds for the brokers' answer, since Java clients wait 3 s for it, and for that of each broker but the last.
 _ANSWER_SECONDS = 2.5
@@ -122,15 +123,10 @@ async def _first_reply(core: Messaging, context: Context) -> RemotingCommand | N
         except RemotingError:
             continue
         silent = broker
-        reply.add_done_callback(_discard)
+        reply.add_done_callback(retrieve_error)
     if silent is not None:
         raise RequestTimeout(f"the broker {silent} does not answer {context.known_spec.name} in time")
     return None
-
-
-def _discard(late: Reply) -> None:
-    """Retrieve a late error, which asyncio would log otherwise."""
-    _ = late.cancelled() or late.exception()
 
 
 async def _broker_of(core: Messaging, context: Context, topic: str) -> str:

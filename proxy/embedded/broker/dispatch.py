@@ -24,10 +24,9 @@ from proxy.embedded.broker import (
     users,
 )
 from proxy.embedded.broker.broker import Broker, Handler
-from proxy.embedded.broker.codes import ToolCode
 from proxy.embedded.broker.settings import BrokerSettings
 from proxy.embedded.store import Store
-from remoting.codes import RequestCode
+from remoting.codes import RequestCode, ToolCode
 
 _C = RequestCode
 _T = ToolCode

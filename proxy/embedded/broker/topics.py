@@ -10,12 +10,11 @@ import orjson
 from proxy.embedded.broker import names
 from proxy.embedded.broker.settings import BrokerSettings
 from proxy.embedded.store import Store
-from remoting.messages import Permission
+from remoting.messages import READ_AND_WRITE, Permission
 from remoting.names import DEFAULT_TOPIC, dead_letter_topic, reply_topic
 from remoting.properties import MessageType
 from remoting.topic_group_config import MESSAGE_TYPE_ATTRIBUTE
 
-_READ_WRITE = int(Permission.READ | Permission.WRITE)
 # Bits of a topic's sys flag: a topic of a unit, the retry topic of a unit.
 UNIT, UNIT_SUBSCRIPTION = 1, 2
 
@@ -27,7 +26,7 @@ class Topic:
     name: str
     read: int = 8
     write: int = 8
-    permission: int = _READ_WRITE
+    permission: int = READ_AND_WRITE
     filter_type: str = "SINGLE_TAG"
     sys_flag: int = 0
     order: bool = False
@@ -66,7 +65,7 @@ class Topic:
             str(data["topicName"]),
             int(data.get("readQueueNums", 8)),
             int(data.get("writeQueueNums", 8)),
-            int(data.get("perm", _READ_WRITE)),
+            int(data.get("perm", READ_AND_WRITE)),
             str(data.get("topicFilterType") or "SINGLE_TAG"),
             int(data.get("topicSysFlag", 0)),
             bool(data.get("order", False)),
@@ -157,7 +156,7 @@ class Topics:
 def _system_topics(settings: BrokerSettings) -> Iterator[Topic]:
     for name, queues in names.FIXED_TOPICS.items():
         yield Topic(name, queues, queues)
-    inherited = int(_READ_WRITE | Permission.INHERIT)
+    inherited = int(READ_AND_WRITE | Permission.INHERIT)
     if settings.auto_create_topics:
         yield Topic(DEFAULT_TOPIC, settings.default_queues, settings.default_queues, inherited)
     yield Topic(settings.cluster, 16, 16, inherited)

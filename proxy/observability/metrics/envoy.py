@@ -59,7 +59,7 @@ class View:
         self.decoded = self.codes.total() + len(in_flight)
         outcomes = envoy.requests.outcomes("remoting")
         self.succeeded, self.failed = outcomes[True], outcomes[False]
-        self.responses = envoy.upstreams.answers() if envoy.responses is None else envoy.responses()
+        self.responses = envoy.upstreams.responses() if envoy.responses is None else envoy.responses()
         self.undecodable_responses = envoy.upstreams.undecodable()
         self.maintenance = envoy.maintenance()
 

@@ -33,7 +33,7 @@ UNKNOWN = Family(
     "Responses of brokers and name servers to no request, also not to one that has timed out.",
 )
 # Counts that each connection keeps itself.
-_SUMS = ("received_bytes", "sent_bytes", "answers", "unknown_answers", "undecodable")
+_SUMS = ("received_bytes", "sent_bytes", "responses", "unknown_responses", "undecodable")
 
 
 class UpstreamCounts:
@@ -63,9 +63,9 @@ class UpstreamCounts:
             for name in _SUMS:
                 self._closed_sums[name] += getattr(connection, name)
 
-    def answers(self) -> int:
+    def responses(self) -> int:
         """Return the number of responses received."""
-        return self._sum("answers")
+        return self._sum("responses")
 
     def undecodable(self) -> int:
         """Return the number of invalid frames and headers received."""
@@ -81,5 +81,5 @@ class UpstreamCounts:
         yield CLOSED, {(cause,): count for cause, count in self._closed.items()}
         yield FAILED, {(): self.failed}
         yield TLS_FAILURES, {(cause,): count for cause, count in self.tls_failures.items()}
-        yield UNKNOWN, {(): self._sum("unknown_answers")}
+        yield UNKNOWN, {(): self._sum("unknown_responses")}
         yield BYTES, {("in",): self._sum("received_bytes"), ("out",): self._sum("sent_bytes")}

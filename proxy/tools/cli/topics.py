@@ -11,11 +11,9 @@ from proxy.tools.cli.client import Client, CommandError, UsageError, connected
 from proxy.tools.cli.confirmation import confirm
 from proxy.tools.cli.output import Output, clock
 from remoting.codes import RequestCode
-from remoting.messages import Permission
+from remoting.messages import READ_AND_WRITE
 from remoting.routes import TopicRoute
 from remoting.topic_group_config import changed_topic, copied_topic, topic_difference, topic_fields
-
-_BOTH_WAYS = int(Permission.READ | Permission.WRITE)
 
 
 async def run(options: argparse.Namespace) -> int:
@@ -112,7 +110,7 @@ async def _create(client: Client, options: argparse.Namespace) -> None:
         return
     missing = await catalogue.missing(client, found)
     differences = {
-        broker: topic_difference(item, options.type, options.queues, _BOTH_WAYS) for broker, item in found.items()
+        broker: topic_difference(item, options.type, options.queues, READ_AND_WRITE) for broker, item in found.items()
     }
     catalogue.check_completion(f"topic {name}", "topics", differences, missing)
     fields = copied_topic(name, next(iter(found.values())))
@@ -148,7 +146,7 @@ async def create(
     kind: str,
     queues: int,
     readable: int | None = None,
-    permission: int = _BOTH_WAYS,
+    permission: int = READ_AND_WRITE,
     *,
     brokers: Iterable[str] | None = None,
 ) -> None:

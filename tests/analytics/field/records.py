@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from analytics.generator import files
 from analytics.schema import CONNECTIONS, REQUESTS
+from proxy.observability.records import arrow
 from proxy.observability.records.schema import VERSION
 from tests.analytics.field import truth
 from tests.analytics.field.connections import connections
@@ -93,7 +94,7 @@ def _requests(stage: Stage, columns: Columns) -> pa.Table:
         "key_hash": pa.array(columns["key"] * 7_919_191_919, mask=~sends),
         "weight": pa.array(columns["weight"], mask=columns["weight"] == 1),
     }
-    schema = files.schema(REQUESTS)
+    schema = arrow.schema(REQUESTS)
     return pa.table([arrays[name] for name in schema.names], schema=schema)
 
 
@@ -111,7 +112,7 @@ def _named(names: list[str], place: Array) -> pa.Array:
 
 def _connections(world: World, rows: list[dict[str, Any]]) -> pa.Table:
     common = {"schema": VERSION, "worker": 0, "listener": "main", "tls": False}
-    schema = files.schema(CONNECTIONS)
+    schema = arrow.schema(CONNECTIONS)
     complete = [
         dict.fromkeys(schema.names)
         | common

@@ -14,10 +14,13 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
 
 from analytics.generator import files
 from analytics.schema import table
-from tests.analytics.frames import Row
+from proxy.observability.records import arrow
+from tests.analytics.frames import Row, contents
 
 # Seconds that a busy machine may take.
 TIMEOUT = 300.0
@@ -26,7 +29,7 @@ TIMEOUT = 300.0
 def write(root: Path, rows: Sequence[Row], name: str = "replica-0-1-0", of: str = "requests") -> None:
     """Write one file in each hour of the rows."""
     definition = table(of)
-    schema = files.schema(definition)
+    schema = arrow.schema(definition)
     ordered = sorted(rows, key=lambda row: row["time"])
     for hour, part in groupby(ordered, key=lambda row: row["time"].replace(minute=0, second=0, microsecond=0)):
         complete = [{field: row.get(field) for field in schema.names} for row in part]
@@ -90,3 +93,9 @@ def until(true: Callable[[], object], process: "subprocess.Popen[bytes]", log: P
         assert process.poll() is None, log.read_text()
         assert time.monotonic() < end, log.read_text()
         time.sleep(0.005)
+
+
+def plain(rolled: DataFrame) -> list[str]:
+    """Return the rows with the number of clients in place of their sketch: the bytes depend on the order of merging."""
+    counted = rolled.withColumn("clients", f.hll_sketch_estimate("clients"))
+    return sorted(map(str, contents(counted.select(*sorted(counted.columns)))))

@@ -10,7 +10,7 @@ from proxy.observability.metrics import request_counts
 from proxy.observability.metrics.label_limiter import OTHER
 from tests.clients.agreement import compare
 from tests.proxy.observability.metrics.samples import observation
-from tests.proxy.observability.records.test_replica_records import grpc_work, remoting_work, replica
+from tests.proxy.observability.records.replica import grpc_work, remoting_work, replica
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 

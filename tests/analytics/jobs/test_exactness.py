@@ -31,6 +31,7 @@ from analytics.jobs.report import Order, report
 from analytics.jobs.rollups import DAILY, HOURLY, read, roll
 from analytics.record_errors import NoRecords
 from analytics.schema import REQUESTS
+from proxy.observability.records import arrow
 from tests.analytics import frames as kit
 
 _ZONE = "Europe/Berlin"
@@ -79,7 +80,7 @@ def _records(sunday: datetime, file: RecordFile) -> list[kit.Row]:
 
 def _write(root: Path, sunday: datetime, file: RecordFile, name: str) -> None:
     begin = sunday + timedelta(hours=file.hour)
-    schema = files.schema(REQUESTS)
+    schema = arrow.schema(REQUESTS)
     if file.fate == "old version":
         schema = pa.schema([field for field in schema if field.name != "weight"], metadata=schema.metadata)
     rows = [{field: row.get(field) for field in schema.names} for row in _records(sunday, file)]

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
+from pyspark.sql import SparkSession
 
 from analytics.jobs.rollups import DAILY, HOURLY, read, roll
-from tests.analytics.frames import at, contents, failed, receive, send
-from tests.analytics.jobs.record_files import TIMEOUT, job, kill, rows, write
+from tests.analytics.frames import at, failed, receive, send
+from tests.analytics.jobs.record_files import TIMEOUT, job, kill, plain, rows, write
 
 # Files and directories that the first run leaves at least, and that it creates in all: points at which it can die.
 _LEFT, _CREATED = 30, 60
@@ -41,7 +40,7 @@ def test_rollup_killed_at_random_points_equals_a_clean_one(
     roll(spark, str(root), str(out))
     roll(spark, str(root), str(clean))
     for name in (HOURLY, DAILY):
-        assert _plain(read(spark, str(out), name)) == _plain(read(spark, str(clean), name))
+        assert plain(read(spark, str(out), name)) == plain(read(spark, str(clean), name))
 
 
 def _killed(root: Path, out: Path, paths: int, log: Path) -> bool:
@@ -67,8 +66,3 @@ def _paths(folder: Path) -> Iterator[Path]:
         yield from folder.rglob("*")
     except FileNotFoundError:
         return
-
-
-def _plain(rolled: DataFrame) -> list[str]:
-    counted = rolled.withColumn("clients", f.hll_sketch_estimate("clients"))
-    return sorted(map(str, contents(counted.select(*sorted(counted.columns)))))

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from analytics.jobs.report import report
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from proxy.app import App
-from tests.proxy.observability.records.test_replica_records import grpc_work, remoting_work, replica
+from tests.proxy.observability.records.replica import grpc_work, remoting_work, replica
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 

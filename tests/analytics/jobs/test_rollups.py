@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from analytics import records
@@ -16,8 +16,8 @@ from analytics.jobs.place import Directory
 from analytics.jobs.rollups import DAILY, HOURLY, Rolled, read, roll
 from analytics.record_errors import NoRecords
 from analytics.transforms.rollup import CELL, STORED, rollup
-from tests.analytics.frames import at, contents, failed, only, receive, send
-from tests.analytics.jobs.record_files import rows, write
+from tests.analytics.frames import at, failed, only, receive, send
+from tests.analytics.jobs.record_files import plain, rows, write
 
 
 def fill(root: Path) -> None:
@@ -44,12 +44,6 @@ def places(rolled: Path, tmp_path: Path) -> tuple[Path, Path]:
 
 def expected(spark: SparkSession, root: Path, every: str, zone: str = "UTC") -> list[str]:
     return plain(rollup(records.read(spark, str(root)).frame, STORED, every, zone, clients=True))
-
-
-def plain(rolled: DataFrame) -> list[str]:
-    """Return the rows with the number of clients in place of their sketch: the bytes depend on the order of merging."""
-    counted = rolled.withColumn("clients", f.hll_sketch_estimate("clients"))
-    return sorted(map(str, contents(counted.select(*sorted(counted.columns)))))
 
 
 def kept(spark: SparkSession, out: Path, name: str) -> list[str]:

@@ -20,8 +20,7 @@ from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import Overloaded
-from remoting.topic_group_config import GroupConfig
-from tests.grpc_gateway.client_harness import ClientHarness
+from tests.grpc_gateway.client_harness import LITE_GROUP, ClientHarness
 from tests.grpc_gateway.fakes import PEER, FakeConnection, FakeContext, FakeCore
 from tests.grpc_gateway.messages import consumer_settings, producer_settings, receipt_handle
 from tests.proxy.fakes import settle
@@ -39,7 +38,6 @@ def push_heartbeat(group: str = "g", kind: ClientType = ClientType.PUSH_CONSUMER
     return HeartbeatRequest(group=Resource(name=group), client_type=kind)
 
 
-LITE_GROUP = GroupConfig("g", lite_bind_topic="orders")
 PRODUCER_HEARTBEAT = HeartbeatRequest(client_type=ClientType.PRODUCER)
 
 
@@ -58,12 +56,6 @@ def consumer_data(harness: ClientHarness) -> Any:
 async def terminate(harness: ClientHarness, client_id: str = "c1", **request: Any) -> int:
     rpc = harness.clients.rpc(harness.context(client_id), "NotifyClientTermination")
     return (await harness.client_lifecycle.terminate(rpc, NotifyClientTerminationRequest(**request))).status.code
-
-
-async def rejection_code(harness: ClientHarness, request: HeartbeatRequest) -> int:
-    with pytest.raises(Refused) as refused:
-        await harness.heartbeat(request)
-    return refused.value.code
 
 
 # The Go client sends an empty Heartbeat without a client id as a health check after a stream has failed.
@@ -214,12 +206,12 @@ async def test_producer_without_settings_is_registered_with_its_sends() -> None:
 
 @pytest.mark.parametrize("kind", [ClientType.CLIENT_TYPE_UNSPECIFIED, 99])
 async def test_unknown_client_type_is_rejected(kind: ClientType) -> None:
-    assert await rejection_code(ClientHarness(), push_heartbeat(kind=kind)) == Code.UNRECOGNIZED_CLIENT_TYPE
+    assert await ClientHarness().rejection_code(push_heartbeat(kind=kind)) == Code.UNRECOGNIZED_CLIENT_TYPE
 
 
 @pytest.mark.parametrize("group", ["", "no such group", "CID_RMQ_SYS_x"])
 async def test_consumer_without_a_valid_group_is_rejected(group: str) -> None:
-    assert await rejection_code(ClientHarness(), push_heartbeat(group)) == Code.ILLEGAL_CONSUMER_GROUP
+    assert await ClientHarness().rejection_code(push_heartbeat(group)) == Code.ILLEGAL_CONSUMER_GROUP
 
 
 async def test_consumer_that_changes_its_group_leaves_the_previous_one() -> None:

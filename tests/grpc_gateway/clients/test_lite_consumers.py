@@ -8,7 +8,6 @@ import pytest
 
 from grpc_gateway.clients import client_lifecycle
 from grpc_gateway.clients.client_settings import LITE_CONSUMERS
-from grpc_gateway.response_status import Refused
 from protos.apache.rocketmq.v2.definition_pb2 import ClientType, Code, FilterExpression
 from protos.apache.rocketmq.v2.service_pb2 import HeartbeatRequest, NotifyClientTerminationRequest
 from remoting import command as commands
@@ -16,14 +15,13 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RequestTimeout
 from remoting.topic_group_config import GroupConfig
-from tests.grpc_gateway.client_harness import ClientHarness
+from tests.grpc_gateway.client_harness import LITE_GROUP, ClientHarness
 from tests.grpc_gateway.fakes import FakeConnection, FakeCore
 from tests.grpc_gateway.messages import consumer_settings, resource, route
 from tests.proxy.fakes import settle
 
 pytestmark = pytest.mark.anyio
 
-LITE_GROUP = GroupConfig("g", lite_bind_topic="orders")
 UNREGISTER = RequestCode.UNREGISTER_CLIENT
 MEMBERS, LITE_CONTROL = RequestCode.GET_CONSUMER_LIST_BY_GROUP, RequestCode.LITE_SUBSCRIPTION_CTL
 
@@ -36,12 +34,6 @@ def lost_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def heartbeat(kind: ClientType) -> HeartbeatRequest:
     return HeartbeatRequest(group=resource("g"), client_type=kind)
-
-
-async def rejection_code(harness: ClientHarness, request: HeartbeatRequest) -> int:
-    with pytest.raises(Refused) as refused:
-        await harness.heartbeat(request)
-    return refused.value.code
 
 
 @pytest.mark.parametrize(
@@ -64,7 +56,7 @@ async def test_heartbeat_is_rejected_unless_group_and_client_are_both_lite(
     if code == Code.OK:
         assert (await harness.heartbeat(heartbeat(kind))).status.code == Code.OK
     else:
-        assert await rejection_code(harness, heartbeat(kind)) == code
+        assert await harness.rejection_code(heartbeat(kind)) == code
     assert harness.command_codes == ([RequestCode.HEART_BEAT] if code == Code.OK else [])
 
 
@@ -75,7 +67,7 @@ async def test_heartbeats_are_rejected_after_a_group_has_become_lite() -> None:
     harness.core.groups["g"] = LITE_GROUP
     # The settings determine the client's type.
     for request in (HeartbeatRequest(), heartbeat(ClientType.LITE_PUSH_CONSUMER)):
-        assert await rejection_code(harness, request) == Code.ILLEGAL_CONSUMER_GROUP
+        assert await harness.rejection_code(request) == Code.ILLEGAL_CONSUMER_GROUP
 
 
 # Departure.

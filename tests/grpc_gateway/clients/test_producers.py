@@ -9,7 +9,6 @@ from grpc_gateway.clients.producers import Producers
 from grpc_gateway.transaction_id import TransactionId
 from protos.apache.rocketmq.v2.definition_pb2 import MessageType
 from remoting import command as commands
-from remoting import messages
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import Overloaded, RequestTimeout, TopicNotExist
@@ -17,7 +16,7 @@ from remoting.routes import TopicRoute
 from tests.cluster.servers import eventually
 from tests.grpc_gateway.client_harness import ClientHarness, TelemetrySession
 from tests.grpc_gateway.fakes import PEER, FakeCore, make_client
-from tests.grpc_gateway.messages import consumer_settings, producer_settings, stored
+from tests.grpc_gateway.messages import consumer_settings, producer_settings, transaction_check
 from tests.proxy.fakes import settle
 
 pytestmark = pytest.mark.anyio
@@ -41,22 +40,6 @@ def sent_commands(harness: ClientHarness) -> list[tuple[int, Any]]:
 
 def representative(harness: ClientHarness) -> Client:
     return harness.client_lifecycle.producers.representatives[0].channel
-
-
-def transaction_check(topic: str = "orders", **fields: str) -> RemotingCommand:
-    """Return the CHECK_TRANSACTION_STATE of a broker."""
-    half_message = stored(5, b"body", topic, TRAN_MSG="true", PGROUP=topic)
-    all_fields = {
-        "tranStateTableOffset": "7",
-        "commitLogOffset": "1005",
-        "msgId": "id-5",
-        "transactionId": "id-5",
-        "offsetMsgId": "C6336401000000010000000000000000",
-        "bname": "broker-a",
-        "topic": topic,
-    }
-    body = messages.encode_message(half_message)
-    return commands.request(RequestCode.CHECK_TRANSACTION_STATE, {**all_fields, **fields}, body, oneway=True)
 
 
 async def open_producer(harness: ClientHarness, *topics: str, client_id: str = "p1") -> TelemetrySession:

@@ -17,14 +17,12 @@ from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.errors import ConsumerNotOnline
 from remoting.topic_group_config import GroupConfig
-from tests.grpc_gateway.client_harness import ClientHarness, TelemetrySession
+from tests.grpc_gateway.client_harness import LITE_GROUP, ClientHarness, TelemetrySession
 from tests.grpc_gateway.fakes import FakeConnection, FakeContext, FakeCore
 from tests.grpc_gateway.messages import consumer_settings, producer_settings
 from tests.proxy.fakes import settle
 
 pytestmark = pytest.mark.anyio
-
-LITE_GROUP = GroupConfig("g", lite_bind_topic="orders")
 
 
 def settings_command(settings: Settings) -> TelemetryCommand:

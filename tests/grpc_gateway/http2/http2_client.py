@@ -7,6 +7,7 @@ import hpack
 from grpc_gateway.http2 import frames
 from grpc_gateway.http2.connection import Connection
 from grpc_gateway.http2.errors import ErrorCode
+from grpc_gateway.http2.hpack import Block
 from grpc_gateway.http2.limits import DEFAULT_LIMITS, Limits
 from grpc_gateway.http2.stream import Stream
 
@@ -18,6 +19,8 @@ REQUEST = (
     ("content-type", "application/grpc"),
     ("te", "trailers"),
 )
+HEAD = Block((":status", "200"), ("content-type", "application/grpc"))
+TRAILERS = Block(("grpc-status", "0"))
 END = frames.END_STREAM
 END_HEADERS = frames.END_HEADERS
 

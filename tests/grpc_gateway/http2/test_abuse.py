@@ -10,13 +10,20 @@ import pytest
 from grpc_gateway.http2 import frames
 from grpc_gateway.http2.abuse import Abuse
 from grpc_gateway.http2.errors import ErrorCode
-from grpc_gateway.http2.hpack import Block
 from grpc_gateway.http2.limits import Limits
-from tests.grpc_gateway.http2.http2_client import END, END_HEADERS, REQUEST, Client, data, frame_bytes, settings
+from tests.grpc_gateway.http2.http2_client import (
+    END,
+    END_HEADERS,
+    HEAD,
+    REQUEST,
+    TRAILERS,
+    Client,
+    data,
+    frame_bytes,
+    settings,
+)
 
 CALM = ErrorCode.ENHANCE_YOUR_CALM
-HEAD = Block((":status", "200"), ("content-type", "application/grpc"))
-TRAILERS = Block(("grpc-status", "0"))
 
 Attack = Callable[[Client], Iterator[bytes]]
 

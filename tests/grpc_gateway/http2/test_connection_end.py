@@ -1,24 +1,8 @@
 """Drain, keepalive and the loss of a connection."""
 
-import pytest
-
 from grpc_gateway.http2 import frames
 from grpc_gateway.http2.errors import ErrorCode
-from grpc_gateway.http2.hpack import Block
-from tests.grpc_gateway.http2.http2_client import (
-    END,
-    Client,
-    data,
-    parse,
-)
-
-HEAD = Block((":status", "200"), ("content-type", "application/grpc"))
-TRAILERS = Block(("grpc-status", "0"))
-
-
-@pytest.fixture
-def client() -> Client:
-    return Client().connect()
+from tests.grpc_gateway.http2.http2_client import END, HEAD, TRAILERS, Client, data, parse
 
 
 def test_drain_serves_requests_in_flight(client: Client) -> None:

@@ -4,25 +4,18 @@ import pytest
 
 from grpc_gateway.http2 import frames
 from grpc_gateway.http2.errors import ErrorCode
-from grpc_gateway.http2.hpack import Block
 from grpc_gateway.http2.limits import Limits
 from tests.grpc_gateway.http2.http2_client import (
     END,
     END_HEADERS,
+    HEAD,
     REQUEST,
+    TRAILERS,
     Client,
     data,
     frame_bytes,
     settings,
 )
-
-HEAD = Block((":status", "200"), ("content-type", "application/grpc"))
-TRAILERS = Block(("grpc-status", "0"))
-
-
-@pytest.fixture
-def client() -> Client:
-    return Client().connect()
 
 
 def without(name: str) -> tuple[tuple[str, str], ...]:

@@ -1,26 +1,9 @@
 """Flow control in both directions."""
 
-import pytest
-
 from grpc_gateway.http2 import frames
 from grpc_gateway.http2.errors import ErrorCode
-from grpc_gateway.http2.hpack import Block
 from grpc_gateway.http2.limits import Limits
-from tests.grpc_gateway.http2.http2_client import (
-    END,
-    END_HEADERS,
-    Client,
-    data,
-    settings,
-)
-
-HEAD = Block((":status", "200"), ("content-type", "application/grpc"))
-TRAILERS = Block(("grpc-status", "0"))
-
-
-@pytest.fixture
-def client() -> Client:
-    return Client().connect()
+from tests.grpc_gateway.http2.http2_client import END, END_HEADERS, HEAD, TRAILERS, Client, data, settings
 
 
 def test_a_response_waits_for_the_windows(client: Client) -> None:

@@ -5,11 +5,7 @@ import pytest
 from grpc_gateway.http2 import frames
 from grpc_gateway.http2.abuse import FRAME_BURST, FRAME_RATE, FRAMES_PER_REQUEST, SMALL_DATA, Abuse
 from grpc_gateway.http2.errors import ErrorCode
-from grpc_gateway.http2.hpack import Block
-from tests.grpc_gateway.http2.http2_client import END, Client, data
-
-HEAD = Block((":status", "200"), ("content-type", "application/grpc"))
-TRAILERS = Block(("grpc-status", "0"))
+from tests.grpc_gateway.http2.http2_client import END, HEAD, TRAILERS, Client, data
 
 # Frames that are charged, by name; stream 1 is closed and stream 3 open.
 CHARGED: dict[str, bytes] = {

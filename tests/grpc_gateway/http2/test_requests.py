@@ -1,33 +1,26 @@
 """Requests, responses and fragmented input of an HTTP/2 connection."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from grpc_gateway.http2 import frames
 from grpc_gateway.http2.connection import Connection
 from grpc_gateway.http2.errors import ErrorCode
-from grpc_gateway.http2.hpack import Block
 from grpc_gateway.http2.stream import Stream
 from tests.grpc_gateway.http2.http2_client import (
     END,
     END_HEADERS,
+    HEAD,
     PREFACE,
     REQUEST,
+    TRAILERS,
     Client,
     Frame,
     data,
     frame_bytes,
 )
 
-HEAD = Block((":status", "200"), ("content-type", "application/grpc"))
-TRAILERS = Block(("grpc-status", "0"))
 OK = [(":status", "200"), ("content-type", "application/grpc")]
-
-
-@pytest.fixture
-def client() -> Client:
-    return Client().connect()
 
 
 def test_server_preface_precedes_the_clients() -> None:
@@ -38,7 +31,7 @@ def test_server_preface_precedes_the_clients() -> None:
     assert client.received[-1] == Frame(frames.SETTINGS, frames.ACK, 0, b"")
 
 
-def test_unary_call(client: Client) -> None:
+def test_a_unary_call_is_read_and_answered(client: Client) -> None:
     [stream] = client.request(1, b"hello")
     assert (stream.head.method, stream.head.path, stream.head.authority) == ("POST", "/a/B", "x")
     assert stream.head.protocol == {"content-type": "application/grpc", "te": "trailers"}
@@ -69,7 +62,7 @@ def test_responses_to_one_read_wake_once(client: Client) -> None:
     assert wakeups == [1]
 
 
-def test_streamed_call(client: Client) -> None:
+def test_messages_of_a_stream_pass_both_ways_before_its_end(client: Client) -> None:
     [stream] = client.send(client.headers(1))
     assert [stream.ended] == [False]
     assert client.send(data(1, b"a") + data(1, b"b")) == [stream]

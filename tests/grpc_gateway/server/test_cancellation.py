@@ -24,11 +24,6 @@ from tests.waiting import until
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
-    return "asyncio", {"use_uvloop": request.param}
-
-
 @pytest.mark.parametrize("kind", ["task", "future"])
 async def test_a_deadline_cancels_the_handler(kind: str) -> None:
     contexts: list[ServerCall] = []

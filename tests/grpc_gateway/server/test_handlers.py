@@ -22,11 +22,6 @@ from tests.grpc_gateway.server.servers import (
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
-    return "asyncio", {"use_uvloop": request.param}
-
-
 async def echo(request: bytes, _: Any) -> bytes:
     return request
 
@@ -83,7 +78,7 @@ async def test_unary_calls_of_any_size(behaviour: Any) -> None:
 
 
 @pytest.mark.parametrize("behaviour", [count, count_by_writing])
-async def test_streamed_response(behaviour: Any) -> None:
+async def test_each_message_of_a_streamed_response_arrives(behaviour: Any) -> None:
     async with serving({"Count": UNARY_STREAM(behaviour)}) as (_, channel):
         assert [message async for message in channel.unary_stream(path("Count"))(b"5")] == [
             b"0",
@@ -104,7 +99,7 @@ async def test_a_plain_function_that_returns_a_stream_fails() -> None:
 
 
 @pytest.mark.parametrize("behaviour", [join, join_by_reading])
-async def test_streamed_request(behaviour: Any) -> None:
+async def test_a_streamed_request_is_read_up_to_its_end(behaviour: Any) -> None:
     async with serving({"Join": STREAM_UNARY(behaviour)}) as (_, channel):
         assert (
             await channel.stream_unary(path("Join"))(iter([b"a", b"", b"c" * 2_000_000])) == b"a,," + b"c" * 2_000_000
@@ -112,7 +107,7 @@ async def test_streamed_request(behaviour: Any) -> None:
         assert await channel.stream_unary(path("Join"))(iter([])) == b""
 
 
-async def test_bidirectional_stream() -> None:
+async def test_a_bidirectional_stream_answers_each_message_before_the_next() -> None:
     async with serving({"Chat": STREAM(chat)}) as (_, channel):
         call = channel.stream_stream(path("Chat"))()
         for message in (b"one", b"two"):
@@ -123,7 +118,7 @@ async def test_bidirectional_stream() -> None:
         assert await call.code() is grpc.StatusCode.OK
 
 
-async def test_concurrent_calls() -> None:
+async def test_concurrent_calls_get_their_own_responses() -> None:
     async with serving({"Echo": UNARY(echo)}) as (_, channel):
         call = channel.unary_unary(path("Echo"))
         messages = [b"%d" % number * 1000 for number in range(500)]

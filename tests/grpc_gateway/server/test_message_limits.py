@@ -21,11 +21,6 @@ from tests.grpc_gateway.server.servers import (
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
-    return "asyncio", {"use_uvloop": request.param}
-
-
 async def echo(request: bytes, _: Any) -> bytes:
     return request
 

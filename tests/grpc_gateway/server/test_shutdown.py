@@ -14,11 +14,6 @@ from tests.waiting import until
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
-    return "asyncio", {"use_uvloop": request.param}
-
-
 @pytest.fixture
 def closed() -> list[GrpcConnection]:
     """Connections that have ended."""

@@ -17,11 +17,6 @@ pytestmark = pytest.mark.anyio
 _STANDSTILL = 2.0
 
 
-@pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
-    return "asyncio", {"use_uvloop": request.param}
-
-
 async def test_the_answer_to_a_ping_of_the_meantime_is_read_before_its_timeout() -> None:
     closed: list[GrpcConnection] = []
     options = ServerOptions(check_interval=0.1, timeouts=Timeouts(ping_after=0.2, ping_timeout=0.5))

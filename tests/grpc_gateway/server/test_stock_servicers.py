@@ -19,7 +19,7 @@ _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
-async def test_health_servicer() -> None:
+async def test_the_health_servicer_of_grpcio_is_served() -> None:
     server: Any = Server()
     messages: Any = health_pb2
     servicer = health.aio.HealthServicer()
@@ -38,7 +38,7 @@ async def test_health_servicer() -> None:
         assert (await status_of(stub.List(messages.HealthListRequest())))[0] is grpc.StatusCode.UNIMPLEMENTED
 
 
-async def test_reflection_servicer() -> None:
+async def test_the_reflection_servicer_of_grpcio_is_served() -> None:
     server: Any = Server()
     names = [health.SERVICE_NAME, reflection.SERVICE_NAME]
     servicer: Any = reflection.aio.ReflectionServicer(names)

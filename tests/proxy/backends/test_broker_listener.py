@@ -1,6 +1,5 @@
 """The embedded broker's own listener: the checks, limits, rules and counts of the clients' listeners apply there."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,41 +9,26 @@ import pytest
 
 from proxy.app import App
 from proxy.embedded.backend import EmbeddedBackend
-from proxy.embedded.broker.codes import ToolCode
 from proxy.embedded.broker.dispatch import BROKER, NAME_SERVER
 from proxy.embedded.requests import BROKER_REQUESTS, TOOL_REQUESTS
-from proxy.settings.model import Settings
 from remoting.codes import RequestCode as C
-from remoting.codes import ResponseCode
+from remoting.codes import ResponseCode, ToolCode
 from remoting.errors import RemotingError
 from remoting.messages import decode_messages
 from remoting.requests import REQUESTS, Action
 from tests.cluster.client import Client, described, json, lists, pull_fields, wait_until
 from tests.cluster.servers import eventually
 from tests.ports import free_port
-from tests.proxy.replica import soon
+from tests.proxy.replica import on_free_port, running
 
 pytestmark = pytest.mark.anyio
-
-
-@asynccontextmanager
-async def running(**settings: Any) -> AsyncIterator[App]:
-    app = App(Settings(listen=["127.0.0.1:0"], drain_timeout=0.2, **settings))
-    ready, stop = asyncio.Event(), asyncio.Event()
-    work = asyncio.ensure_future(app.serve(ready.set, stop.wait))
-    try:
-        await soon(ready.wait())
-        yield app
-    finally:
-        stop.set()
-        await soon(work)
 
 
 @asynccontextmanager
 async def serving(directory: Path, **settings: Any) -> AsyncIterator[tuple[App, str]]:
     """Run a replica; yield it and the address of its broker's listener."""
     broker = f"127.0.0.1:{free_port()}"
-    async with running(embedded={"directory": directory, "listen": broker}, **settings) as app:
+    async with running(on_free_port(embedded={"directory": directory, "listen": broker}, **settings)) as app:
         yield app, broker
 
 
@@ -111,7 +95,7 @@ async def test_read_permits_queries_only(tmp_path: Path) -> None:
 
 
 async def test_the_clients_port_serves_the_tools_requests_of_the_broker(tmp_path: Path) -> None:
-    async with running(embedded={"directory": tmp_path}) as app, Client(str(app.addresses[0])) as client:
+    async with running(on_free_port(embedded={"directory": tmp_path})) as app, Client(str(app.addresses[0])) as client:
         await client.send("t", b"x")
         assert "t" in json(await client.get(ToolCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {}))["topicList"]
         assert json(await client.get(ToolCode.GET_BROKER_RUNTIME_INFO, {}))["table"]
@@ -127,7 +111,7 @@ async def test_the_setting_tools_applies_to_them_at_the_clients_port(
     tmp_path: Path, permitted: str, allowed: set[Action]
 ) -> None:
     async with (
-        running(embedded={"directory": tmp_path}, tools=permitted) as app,
+        running(on_free_port(embedded={"directory": tmp_path}, tools=permitted)) as app,
         Client(str(app.addresses[0])) as client,
     ):
         for code, row in TOOL_REQUESTS.items():
@@ -224,7 +208,7 @@ async def test_a_drain_answers_the_requests_of_other_replicas(tmp_path: Path) ->
 async def test_a_replica_before_the_listener_serves_its_clients_without_tools(tmp_path: Path) -> None:
     async with (
         serving(tmp_path, tools="none") as (app, broker),
-        running(cluster={"namesrv": broker}, tools="none") as replica,
+        running(on_free_port(cluster={"namesrv": broker}, tools="none")) as replica,
         Client(str(replica.addresses[0])) as first,
         Client(str(replica.addresses[0])) as second,
         Client(str(app.addresses[0])) as third,

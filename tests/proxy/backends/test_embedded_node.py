@@ -21,7 +21,7 @@ from remoting.codes import RequestCode
 from tests.cluster.client import Client, create_topic, pull_fields
 from tests.cluster.grpc.consumer import Consumer, bodies
 from tests.ports import free_port
-from tests.proxy.replica import soon
+from tests.proxy.replica import running, soon
 
 pytestmark = pytest.mark.anyio
 
@@ -30,15 +30,8 @@ pytestmark = pytest.mark.anyio
 async def serving(directory: Path, drain_timeout: float = 0.2, **embedded: Any) -> AsyncIterator[App]:
     """Run a replica on a free port; at the end it drains and releases its directory."""
     table = {"directory": directory, **embedded}
-    app = App(Settings(listen=["127.0.0.1:0"], embedded=table, drain_timeout=drain_timeout))
-    ready, stop = asyncio.Event(), asyncio.Event()
-    work = asyncio.ensure_future(app.serve(ready.set, stop.wait))
-    try:
-        await soon(ready.wait())
+    async with running(Settings(listen=["127.0.0.1:0"], embedded=table, drain_timeout=drain_timeout)) as app:
         yield app
-    finally:
-        stop.set()
-        await soon(work)
 
 
 def address(app: App) -> str:

@@ -9,18 +9,17 @@ import pytest
 from proxy.backends import tool_requests
 from proxy.backends.tool_requests import CLUSTER_TOOL_REQUESTS, TOOL_HANDLERS
 from proxy.core.handlers import HANDLERS
-from proxy.embedded.broker.codes import ToolCode
 from proxy.embedded.requests import TOOL_REQUESTS
 from remoting import command as commands
-from remoting.codes import RequestCode, ResponseCode
+from remoting.codes import RequestCode, ResponseCode, ToolCode
 from remoting.command import RemotingCommand
 from remoting.errors import BrokerNotNamed, RemotingError, ServiceUnavailable, TopicNotExist
 from remoting.requests import REQUESTS, Action
 from tests.cluster.client import Client
 from tests.ports import free_port
-from tests.proxy.backends.test_broker_listener import running
 from tests.proxy.fakes import FakeBackend, FakeChannel, Stage, peer, stage
 from tests.proxy.messages import route
+from tests.proxy.replica import on_free_port, running
 
 pytestmark = pytest.mark.anyio
 
@@ -201,7 +200,10 @@ async def test_the_setting_tools_applies_to_them_before_a_cluster() -> None:
     """No name server and no broker is there: requests that are permitted fail later."""
     cluster = {"namesrv": [f"127.0.0.1:{free_port()}"]}
     for permitted, allowed in ((None, {Action.GET}), ("none", set()), ("all", set(Action))):
-        async with running(cluster=cluster, tools=permitted) as app, Client(str(app.addresses[0])) as client:
+        async with (
+            running(on_free_port(cluster=cluster, tools=permitted)) as app,
+            Client(str(app.addresses[0])) as client,
+        ):
             for code, row in CLUSTER_TOOL_REQUESTS.items():
                 denied = (await client.ask(code, {})).code == ResponseCode.NO_PERMISSION
                 assert denied is (row.action not in allowed), row.name

@@ -17,7 +17,7 @@ from remoting.errors import InvalidRequest, NotPermitted, ServiceUnavailable
 from remoting.messages import BatchMessage
 from remoting.requests import REQUESTS
 from remoting.signature import ACCESS_KEY, SECURITY_TOKEN, SIGNATURE, Credentials, sign, verify
-from tests.proxy.core.handlers.test_locks import LOCK, QUEUES, UNLOCK, ask, grants
+from tests.proxy.core.handlers.locks import LOCK, QUEUES, UNLOCK, ask, grants
 from tests.proxy.fakes import FakeBackend, FakeChannel, Stage, settle, stage
 from tests.proxy.messages import complete, heartbeat, request, route
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from proxy.embedded.broker.codes import ToolCode
-from remoting.codes import RequestCode, ResponseCode
+from remoting.codes import RequestCode, ResponseCode, ToolCode
 from tests.cluster.client import pull_fields
 from tests.proxy.embedded.broker_harness import BrokerHarness
 

@@ -6,11 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.embedded.broker import consumer_progress, message_lookup
-from proxy.embedded.broker.codes import ToolCode
 from proxy.embedded.broker.dispatch import BROKER, NAME_SERVER
 from remoting import command as commands
 from remoting import fastjson, messages, routes
-from remoting.codes import RequestCode, ResponseCode
+from remoting.codes import RequestCode, ResponseCode, ToolCode
 from remoting.errors import ConnectionLost, RemotingError, RequestTimeout, UnsupportedRequest
 from remoting.fastjson import ObjectKeys
 from remoting.requests import REQUESTS, Direction

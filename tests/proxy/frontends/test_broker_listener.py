@@ -10,7 +10,7 @@ from proxy.tools.remoting_client import connect, route_fields
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import RemotingError
 from tests.ports import HOST, free_port
-from tests.protocol_negotiation.test_tls_front import client_context
+from tests.protocol_negotiation.tls_handshake import client_context
 from tests.proxy.tools.doctor.servers import replica
 
 pytestmark = pytest.mark.anyio

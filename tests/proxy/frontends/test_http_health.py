@@ -17,7 +17,9 @@ from protocol_negotiation.rejection import misdirected_response
 from proxy.core.health import Aspect, Check, Health, Report
 from proxy.frontends.http_health import HealthResponder
 from proxy.observability.metrics.process import product_version
+from proxy.settings.model import Settings
 from tests.proxy.admin.http.replicas import Replica, replica
+from tests.proxy.replica import running as serving
 
 GET = b"GET /readyz HTTP/1.1\r\nHost: rocketmq.test\r\n\r\n"
 CHECKS = (Check(Aspect.BACKEND, "fail", "no broker is known"),)
@@ -254,24 +256,13 @@ async def test_an_incomplete_request_times_out(running: Replica, monkeypatch: py
 
 @pytest.mark.anyio
 async def test_a_replica_without_an_admin_api_answers_health_checks(tmp_path: Path) -> None:
-    # `replica` needs the admin API.
-    from proxy.app import App
-    from proxy.settings.model import Settings
-
-    app = App(
-        Settings(listen=["127.0.0.1:0"], embedded={"directory": tmp_path}, admin={"listen": "off"}, drain_timeout=0)
+    settings = Settings(
+        listen=["127.0.0.1:0"], embedded={"directory": tmp_path}, admin={"listen": "off"}, drain_timeout=0
     )
-    ready, stop = asyncio.Event(), asyncio.Event()
-    serving = asyncio.ensure_future(app.serve(ready.set, stop.wait))
-    try:
-        async with asyncio.timeout(30):
-            await ready.wait()
+    async with serving(settings) as app:
         reader, writer = await asyncio.open_connection("127.0.0.1", app.addresses[0].port)
         writer.write(b"GET /readyz HTTP/1.0\r\n\r\n")
         assert (await reader.read()).startswith(b"HTTP/1.1 200 OK\r\n")
         writer.close()
         assert app.admin.url is None
         assert app.admin.addresses == []
-    finally:
-        stop.set()
-        await serving

@@ -15,9 +15,8 @@ from remoting.codes import RequestCode
 from remoting.requests import REQUESTS
 from remoting.signature import Credentials, sign
 from tests.grpc_gateway.client_harness import ClientHarness
-from tests.grpc_gateway.clients.test_producers import transaction_check
 from tests.grpc_gateway.fakes import FakeCore
-from tests.grpc_gateway.messages import producer_settings, route
+from tests.grpc_gateway.messages import producer_settings, route, transaction_check
 from tests.proxy.auth.users import OWN_FILE, authority, write
 from tests.proxy.fakes import FakeBackend, FakeChannel, settle, stage
 from tests.proxy.messages import complete, heartbeat

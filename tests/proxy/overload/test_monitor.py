@@ -5,69 +5,16 @@ import logging
 
 import pytest
 
-from proxy.core.budget import Budget
-from proxy.core.context import Context
-from proxy.overload.monitor import Level, Overload
+from proxy.overload.monitor import Level
 from proxy.settings.limits import LimitSettings
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import Overloaded
-from remoting.requests import REQUESTS
-from tests.proxy.fakes import FakeChannel
-from tests.proxy.messages import complete
-from tests.proxy.overload.fakes import MIB, FakeConnection, FakeProcess
+from tests.proxy.fakes import Clock
+from tests.proxy.overload.fakes import MIB
+from tests.proxy.overload.stage import Stage, request_context
 
 pytestmark = pytest.mark.anyio
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-class Stage:
-    """A monitor with a ceiling of 512 MiB: soft bound 384, hard bound 448, requests 128 MiB each."""
-
-    def __init__(self, clock: Clock, **limits: int) -> None:
-        self.process = FakeProcess(80 * MIB)
-        self.budget = Budget(None)
-        self.connections: list[FakeConnection] = []
-        self.refusals: list[str | None] = []
-        self.overload = Overload(
-            LimitSettings(memory=512 * MIB, **limits),
-            1,
-            self.budget,
-            lambda: [connection for connection in self.connections if not connection.closed],
-            lambda connection: [connection.channel],  # type: ignore[attr-defined]
-            self.refusals.append,
-            self.process,
-            clock,
-        )
-
-    def connect(self, unfinished: int = 0, requests: int = 0, responses: int = 0) -> FakeConnection:
-        connection = FakeConnection(self.process, unfinished * MIB, requests * MIB, responses * MIB)
-        self.connections.append(connection)
-        return connection
-
-    def measure(self, mib: int) -> Level:
-        self.process.size = mib * MIB
-        self.overload.check()
-        return self.overload.level
-
-    def request(self, code: RequestCode = RequestCode.SEND_MESSAGE_V2) -> None:
-        # As the messaging core does.
-        if self.budget.used > self.budget.limit:
-            self.budget.on_full(_context(code))
-
-    @property
-    def closed(self) -> list[int]:
-        return [number for number, connection in enumerate(self.connections) if connection.closed]
-
-
-def _context(code: RequestCode) -> Context:
-    return Context(FakeChannel(), complete(REQUESTS[code]), REQUESTS[code], 0.0)
 
 
 @pytest.fixture
@@ -254,7 +201,7 @@ async def test_over_the_budget_the_polls_of_the_largest_connection_end(clock: Cl
     polls = []
     for connection in (large, small):
         poll: asyncio.Future[RemotingCommand] = asyncio.Future()
-        connection.channel.session.polls[poll] = _context(RequestCode.PULL_MESSAGE)
+        connection.channel.session.polls[poll] = request_context(RequestCode.PULL_MESSAGE)
         polls.append(poll)
     on.budget.used = 101 * MIB
     on.request()

@@ -9,9 +9,10 @@ import pytest
 from proxy.core.messaging import Messaging
 from proxy.observability.metrics.registry import Metrics
 from proxy.overload import overload_metrics
+from tests.proxy.fakes import Clock
 from tests.proxy.observability.metrics.samples import samples_of
 from tests.proxy.overload.fakes import MIB
-from tests.proxy.overload.test_monitor import Clock, Stage
+from tests.proxy.overload.stage import Stage
 
 pytestmark = pytest.mark.anyio
 

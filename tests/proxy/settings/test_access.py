@@ -23,7 +23,7 @@ REQUIRED = {"mode": "enforcing", "client_auth": "required", **CERTIFICATE}
         {"auth": {"users": "users.toml"}, "listen": [{"address": ":1", "tls": False}]},
     ],
 )
-def test_permitted(settings: dict[str, Any]) -> None:
+def test_listeners_for_loopback_or_with_authentication_are_permitted(settings: dict[str, Any]) -> None:
     check_access(load(None, settings))
 
 
@@ -38,7 +38,7 @@ def test_permitted(settings: dict[str, Any]) -> None:
         ({"listen": "127.0.0.1:1", "embedded": {"directory": "d", "listen": ":9876"}}, ":9876"),
     ],
 )
-def test_refused(settings: dict[str, Any], address: str) -> None:
+def test_listeners_that_let_strangers_do_everything_are_refused(settings: dict[str, Any], address: str) -> None:
     with pytest.raises(ConfigError, match="nothing authenticates them") as raised:
         check_access(load(None, settings))
     assert str(raised.value).startswith(f"{address}: ")

@@ -20,6 +20,7 @@ from remoting.command import RemotingCommand
 from remoting.requests import REQUESTS
 from tests.cluster.client import Client, ok, send_fields, strings, unique, v2
 from tests.cluster.grpc.consumer import Consumer
+from tests.proxy.replica import running
 
 
 class Replica:
@@ -89,20 +90,8 @@ async def run_replica(directory: Path, text: str, interval: float = 3600, **more
     more.setdefault("admin", {"listen": "off"})
     more["rules"] = {"file": file, "reload_interval": interval}
     broker = {"directory": directory / "store", "sync": "os", **more.pop("embedded", {})}
-    app = App(Settings(embedded=broker, drain_timeout=0.2, **more))
-    ready, stop = asyncio.Event(), asyncio.Event()
-    serving = asyncio.ensure_future(app.serve(ready.set, stop.wait))
-    try:
-        async with asyncio.timeout(30):
-            done, _ = await asyncio.wait(
-                (serving, asyncio.ensure_future(ready.wait())), return_when=asyncio.FIRST_COMPLETED
-            )
-            assert serving not in done, serving.exception()
+    async with running(Settings(embedded=broker, drain_timeout=0.2, **more)) as app:
         yield Replica(app, file)
-    finally:
-        stop.set()
-        async with asyncio.timeout(30):
-            await serving
 
 
 async def send(

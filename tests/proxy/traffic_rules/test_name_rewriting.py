@@ -17,38 +17,14 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.pop_offset_info import Retry, real_topic
 from tests.cluster.client import message_queue, ok, pull_fields, send_fields, subscription, v2
 from tests.proxy.traffic_rules.replica import Replica, grpc_send, run_replica, send, until
+from tests.proxy.traffic_rules.tenants import ACME, LISTEN, OLD, RULES, UMBRELLA, run_tenants
 
 pytestmark = pytest.mark.anyio
-
-# Two tenants, and clients with an alias only, on separate listeners.
-RULES = """
-[[rule]]
-name = "tenant-acme"
-kind = "namespace"
-namespace = "acme"
-match.listeners = ["acme"]
-
-[[rule]]
-name = "tenant-umbrella"
-kind = "namespace"
-namespace = "umbrella"
-match.listeners = ["umbrella"]
-
-[[rule]]
-name = "renamed"
-kind = "alias"
-topic = "bookings"
-real = "orders"
-match.listeners = ["old", "umbrella"]
-"""
-MAIN, ACME, UMBRELLA, OLD = range(4)
-LISTEN = [{"address": "127.0.0.1:0", "name": name} for name in ("main", "acme", "umbrella", "old")]
 
 
 @pytest.fixture
 async def replica(tmp_path: Path) -> AsyncIterator[Replica]:
-    async with run_replica(tmp_path, RULES, listen=LISTEN) as replica:
-        await replica.create("orders", "acme%orders", "umbrella%orders")
+    async with run_tenants(tmp_path) as replica:
         yield replica
 
 

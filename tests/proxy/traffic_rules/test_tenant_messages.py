@@ -28,16 +28,15 @@ from remoting.requests import REQUESTS
 from tests.cluster.client import pull_fields
 from tests.proxy.fakes import FakeBackend, peer, stage
 from tests.proxy.messages import request
-from tests.proxy.traffic_rules.replica import Replica, run_replica
-from tests.proxy.traffic_rules.test_name_rewriting import ACME, LISTEN, RULES, UMBRELLA
+from tests.proxy.traffic_rules.replica import Replica
+from tests.proxy.traffic_rules.tenants import ACME, UMBRELLA, run_tenants
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
 async def replica(tmp_path: Path) -> AsyncIterator[Replica]:
-    async with run_replica(tmp_path, RULES, listen=LISTEN) as replica:
-        await replica.create("orders", "acme%orders", "umbrella%orders")
+    async with run_tenants(tmp_path) as replica:
         yield replica
 
 

@@ -9,8 +9,8 @@ from remoting import properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from tests.cluster.client import Client, send_fields, v2
-from tests.proxy.traffic_rules.replica import Replica, run_replica, send, until
-from tests.proxy.traffic_rules.test_name_rewriting import ACME, LISTEN, MAIN, RULES, UMBRELLA
+from tests.proxy.traffic_rules.replica import Replica, send, until
+from tests.proxy.traffic_rules.tenants import ACME, MAIN, UMBRELLA, run_tenants
 
 pytestmark = pytest.mark.anyio
 
@@ -21,8 +21,7 @@ PUSH = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
 
 @pytest.fixture
 async def replica(tmp_path: Path) -> AsyncIterator[Replica]:
-    async with run_replica(tmp_path, RULES, listen=LISTEN) as replica:
-        await replica.create("orders", "acme%orders", "umbrella%orders", REPLIES)
+    async with run_tenants(tmp_path, REPLIES) as replica:
         yield replica
 
 

@@ -5,9 +5,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from proxy.embedded.broker.codes import ToolCode
 from proxy.embedded.requests import TOOL_REQUESTS
-from remoting.codes import RequestCode, ResponseCode
+from remoting.codes import RequestCode, ResponseCode, ToolCode
 from tests.proxy.traffic_rules.replica import run_replica
 
 pytestmark = pytest.mark.anyio

@@ -17,6 +17,7 @@ from protos.apache.rocketmq.v2 import definition_pb2 as d
 from protos.apache.rocketmq.v2 import service_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from protos.apache.rocketmq.v2.service_pb2_grpc import MessagingServiceStub
+from tests.cluster.servers import Gantry
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -118,3 +119,11 @@ def workers(process: Process) -> dict[int, int]:
         for child, line in lines.items()
         if "--worker" in line
     }
+
+
+def wait_for_both(gantry: Gantry) -> None:
+    """Wait until both workers serve."""
+    deadline = time.monotonic() + 90
+    while gantry.log.read_text().count(": ready") < 2:
+        assert time.monotonic() < deadline, gantry.tail()
+        time.sleep(0.05)

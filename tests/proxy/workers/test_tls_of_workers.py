@@ -2,13 +2,13 @@
 
 import socket
 import ssl
-import time
 from pathlib import Path
 
 from proxy.tools.cert.authority import Authority
 from tests.cluster.servers import HOST, Gantry
 from tests.ports import free_port
 from tests.protocol_negotiation.tls_scan import Scanner
+from tests.proxy.workers.processes import wait_for_both
 
 # The kernel gives each connection to either worker. That one worker gets all has a probability of 2**-11.
 _CONNECTIONS = 12
@@ -45,11 +45,3 @@ def test_sessions_are_resumed_by_either_worker_and_files_are_private(tmp_path: P
     for path, mode in modes.items():
         assert mode == (0o700 if path.is_dir() else 0o600), path
     assert "other users can access it" not in gantry.log.read_text()
-
-
-def wait_for_both(gantry: Gantry) -> None:
-    """Wait until both workers serve."""
-    deadline = time.monotonic() + 90
-    while gantry.log.read_text().count(": ready") < 2:
-        assert time.monotonic() < deadline, gantry.tail()
-        time.sleep(0.05)

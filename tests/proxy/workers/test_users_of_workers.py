@@ -12,7 +12,7 @@ from tests.cluster.client import Client
 from tests.cluster.servers import HOST, Gantry
 from tests.ports import free_port
 from tests.proxy.auth.users import write
-from tests.proxy.workers.test_tls_of_workers import wait_for_both
+from tests.proxy.workers.processes import wait_for_both
 
 pytestmark = pytest.mark.anyio
 

@@ -100,11 +100,6 @@ class Stage:
     grpc: Consumer
     message_id: str
 
-    @property
-    def grpc_id(self) -> str:
-        """The gRPC client's id."""
-        return self.grpc.metadata[0][1]
-
 
 @asynccontextmanager
 async def stage(directory: Path, **more: Any) -> AsyncIterator[Stage]:

@@ -12,7 +12,7 @@ import trustme
 from protocol_negotiation.tls import ClientAuth, TlsFiles
 from proxy.admin.http.server import _following, _tls
 from proxy.tools.cert.authority import Authority
-from tests.protocol_negotiation.test_tls_front import client_context, connected
+from tests.protocol_negotiation.tls_handshake import client_context, connected
 from tests.proxy.admin.http.replicas import replica
 from tests.proxy.admin.http.test_guard import certified
 

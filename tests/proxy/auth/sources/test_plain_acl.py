@@ -79,7 +79,7 @@ def test_admins_and_white_addresses() -> None:
         ("fd00::1", ["fd00::1"], ["fd00::2"]),
     ],
 )
-def test_address_patterns(pattern: str, inside: list[str], outside: list[str]) -> None:
+def test_address_patterns_cover_their_addresses_only(pattern: str, inside: list[str], outside: list[str]) -> None:
     patterns = parse_addresses([pattern])
     assert all(map(patterns.cover, inside))
     assert not any(map(patterns.cover, outside))

@@ -2,9 +2,8 @@ import asyncio
 
 import pytest
 
-from proxy.embedded.broker.codes import ToolCode
 from remoting import command as commands
-from remoting.codes import RequestCode, ResponseCode
+from remoting.codes import RequestCode, ResponseCode, ToolCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError, ServiceUnavailable, TopicNotExist
 from tests.ports import free_port

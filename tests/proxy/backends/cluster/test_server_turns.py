@@ -89,7 +89,7 @@ async def test_many_frames_are_handled_in_several_turns_in_their_order(turns: Se
     for number, future in enumerate(link.ask()):
         future.add_done_callback(partial(_note, done, number))
     link.receive(range(MANY // 2))
-    assert 0 < link.connection.answers < MANY // 2
+    assert 0 < link.connection.responses < MANY // 2
     assert link.transport.is_reading(), "a pause costs system calls"
     link.receive(range(MANY // 2, MANY))
     assert not link.transport.is_reading()
@@ -173,7 +173,7 @@ async def test_responses_to_no_request_are_counted_and_close_the_connection(turn
     link.receive(first)
     await _until_handled(link)
     assert not link.transport.closing, "a response to a request came between them"
-    assert link.connection.unknown_answers == 2 * MAX_UNKNOWN - 2
+    assert link.connection.unknown_responses == 2 * MAX_UNKNOWN - 2
     link.receive(again)
     await _until_handled(link)
     assert link.connection.cause is CloseCause.PROTOCOL
@@ -194,6 +194,6 @@ async def test_late_responses_are_not_unknown(turns: ServerTurns) -> None:
     assert all(future.done() for future in futures)
     link.receive(range(MANY + 1))
     await _until_handled(link)
-    assert link.connection.unknown_answers == 1
+    assert link.connection.unknown_responses == 1
     # The exceptions of the requests that timed out.
     await asyncio.gather(*futures, return_exceptions=True)

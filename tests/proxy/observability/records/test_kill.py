@@ -15,8 +15,8 @@ from remoting.connection import RemotingConnection
 from remoting.timeout_wheel import TimeoutWheel
 from tests.paths import ROOT
 from tests.ports import free_port
+from tests.proxy.observability.records.replica import send
 from tests.proxy.observability.records.samples import files, read
-from tests.proxy.observability.records.test_replica_records import send
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 

@@ -8,7 +8,7 @@ from cryptography import x509
 
 from protocol_negotiation.tls import TlsFiles, server_context
 from proxy.__main__ import main
-from tests.protocol_negotiation.test_tls import handshake
+from tests.protocol_negotiation.tls_handshake import handshake
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o077])

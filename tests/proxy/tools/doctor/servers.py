@@ -16,6 +16,7 @@ from proxy.tools.doctor.findings import Finding
 from proxy.tools.doctor.session import Options
 from remoting import command as commands
 from remoting.codes import RequestCode
+from tests.proxy.replica import running
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -25,18 +26,10 @@ async def replica(directory: Path, **more: Any) -> AsyncIterator[App]:
     """Run a replica on an embedded broker, with the topic `orders` of 4 queues."""
     listen = more.pop("listen", [{"address": "127.0.0.1:0"}])
     embedded = {"directory": directory, "sync": "os", **more.pop("embedded", {})}
-    app = App(Settings(listen=listen, embedded=embedded, drain_timeout=0.1, admin={"listen": "off"}, **more))
-    ready, stop = asyncio.Event(), asyncio.Event()
-    serving = asyncio.ensure_future(app.serve(ready.set, stop.wait))
-    try:
-        async with asyncio.timeout(30):
-            await asyncio.wait((serving, asyncio.ensure_future(ready.wait())), return_when=asyncio.FIRST_COMPLETED)
+    settings = Settings(listen=listen, embedded=embedded, drain_timeout=0.1, admin={"listen": "off"}, **more)
+    async with running(settings) as app:
         create_topic(app, "orders")
         yield app
-    finally:
-        stop.set()
-        async with asyncio.timeout(30):
-            await serving
 
 
 def create_topic(app: App, name: str, permission: int = 6) -> None:
