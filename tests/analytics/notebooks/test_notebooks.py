@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import jupytext
 import pytest
 from pyspark.sql import SparkSession
 
@@ -26,8 +25,8 @@ NOTEBOOKS = {
     "capacity_planning": 3,
     "migration_progress": 2,
 }
-# Removes the variables of a notebook from the kernel.
-_EMPTYING = jupytext.reads("# %%\nget_ipython().run_line_magic('reset', '-f')\n", "py:percent")
+# A program of one cell that removes the variables of a notebook from the kernel.
+_EMPTYING = "# %%\nget_ipython().run_line_magic('reset', '-f')\n"
 
 
 @pytest.fixture(scope="session")
@@ -53,6 +52,9 @@ def test_every_notebook_is_listed() -> None:
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_notebook_equals_its_ipynb_and_defines_nothing(name: str) -> None:
+    # Its import compiles grammars for seconds, which every process that collects tests would spend.
+    import jupytext
+
     program = jupytext.read(FOLDER / f"{name}.py")
     notebook = jupytext.read(FOLDER / f"{name}.ipynb")
     assert [cell.source for cell in notebook.cells] == [cell.source for cell in program.cells]
@@ -81,14 +83,16 @@ def executed(records: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
 
 
 async def _execute(environment: dict[str, str]) -> dict[str, list[Any]]:
+    import jupytext
     from nbclient import NotebookClient
 
+    emptying = jupytext.reads(_EMPTYING, "py:percent")
     outputs: dict[str, list[Any]] = {name: [] for name in NOTEBOOKS}
-    client = NotebookClient(_EMPTYING, timeout=300, kernel_name="python3", allow_errors=True)
+    client = NotebookClient(emptying, timeout=300, kernel_name="python3", allow_errors=True)
     async with client.async_setup_kernel(env=environment, cwd=str(FOLDER.parents[1])):
         for name in NOTEBOOKS:
             client.nb = jupytext.read(FOLDER / f"{name}.ipynb")
-            client.nb.cells += _EMPTYING.cells
+            client.nb.cells += emptying.cells
             client.reset_execution_trackers()
             for index, cell in enumerate(client.nb.cells):
                 await client.async_execute_cell(cell, index)
