@@ -142,14 +142,16 @@ def _trace(command: argparse.ArgumentParser) -> None:
     command.add_argument("--topic", metavar="NAME", help="trace topic (default: that of the server)")
 
 
-def _protocol(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--protocol", choices=("remoting", "grpc"), help="only clients of this protocol")
-
-
 def clients(command: argparse.ArgumentParser, default: object = None) -> None:
     """Add the options of the list of clients. default: SUPPRESS where a parser above has them."""
-    _protocol(command)
-    command.set_defaults(protocol=default)
+    _protocol(command, default)
+
+
+def _protocol(command: argparse.ArgumentParser, default: object = None) -> None:
+    # set_defaults would store SUPPRESS as a value.
+    command.add_argument(
+        "--protocol", choices=("remoting", "grpc"), default=default, help="only clients of this protocol"
+    )
 
 
 def _listed_clients(command: argparse.ArgumentParser) -> None:

@@ -121,7 +121,9 @@ def test_one_client_is_shown(served: AdminShell) -> None:
             if found:
                 break
         name = found[0]["client_id"]
+        assert name in served.ok("clients", "list").out
         assert served.ok("clients", "list", "--protocol", "remoting", "--json").objects
+        assert served.ok("clients", "--protocol", "grpc", "list", "--json").objects == []
         assert served.ok("clients", "--protocol", "grpc", "--json").objects == []
         assert served.ok("clients", "show", name, "--json").object["consumer_groups"] == ["readers"]
         text = served.ok("clients", "show", name).out
