@@ -21,6 +21,8 @@ from remoting.fastjson import load_object
 from remoting.messages import Permission
 from remoting.names import retry_topic
 from remoting.topic_group_config import (
+    MAX_QUEUES,
+    MAX_RETRIES,
     MESSAGE_TYPE_ATTRIBUTE,
     NEW_GROUP,
     changed_group,
@@ -36,11 +38,8 @@ from remoting.topic_group_config import (
 
 _RW = int(Permission.READ | Permission.WRITE)
 _PERMISSIONS = {"RW": _RW, "R": int(Permission.READ), "W": int(Permission.WRITE), "none": 0}
-# Queues of a topic at a broker: brokers accept more, which costs each of them files and every client its polls.
-_MAX_QUEUES = 1024
-_MAX_RETRIES = 10_000
-_Queues = Annotated[int, Field(ge=1, le=_MAX_QUEUES), NO_BOOLEAN]
-_Retries = Annotated[int, Field(ge=0, le=_MAX_RETRIES), NO_BOOLEAN]
+_Queues = Annotated[int, Field(ge=1, le=MAX_QUEUES), NO_BOOLEAN]
+_Retries = Annotated[int, Field(ge=0, le=MAX_RETRIES), NO_BOOLEAN]
 TopicKind = Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED"]
 PermissionName = Literal["RW", "R", "W", "none"]
 # Configurations by broker.
