@@ -194,7 +194,9 @@ def test_all_dead_letters_are_listed_and_resent_in_steps(served: AdminShell) -> 
         (("--all", "--before", cursor), "all"),
     ):
         assert served.refused("dlq", "resend", "billing", *words, status=2) == f"send {number} {question}"
-    assert "not both" in served.refused("dlq", "resend", "billing", "--all", "an-id", status=2)
+    for words in (("--all",), ("--max", "32"), ("--before", cursor)):
+        refused = served.refused("dlq", "resend", "billing", "an-id", *words, "--yes", status=2)
+        assert refused == f"give ids or {words[0]}, not both"
     sent = served.ok("dlq", "resend", "billing", "--all", "--to", "retry", "--yes").out.splitlines()
     assert sent[0] == f"{message_id(129)} sent to %RETRY%billing"
     assert (len(sent), sent[-1]) == (131, "130 sent, 0 not sent")
