@@ -87,10 +87,8 @@ def read(survey: GroupSurvey) -> Iterator[tuple[Family, Samples]]:
         if complete is None:
             continue
         members[(name,)] = max(status.members, complete.members)
-        if complete.retry_backlog is not None:
-            retry_backlog[(name,)] = complete.retry_backlog
-        if complete.dead_letters is not None:
-            dead_letters[(name,)] = complete.dead_letters
+        retry_backlog[(name,)] = complete.known_retry_backlog
+        dead_letters[(name,)] = complete.known_dead_letters
     yield LAG, lag
     yield LAG_SECONDS, seconds
     yield RETRY_BACKLOG, retry_backlog

@@ -126,6 +126,8 @@ async def test_broker_that_does_not_answer_makes_no_group_look_healthy(
         await survey.refresh(0.0)
         (group,) = (await own.get("/v1/consumer-groups", prefix="unseen"))["items"]
         assert group["unanswered"] == ["broker-a"]
+        urgent = await own.get("/v1/consumer-groups", attention="true")
+        assert (urgent["items"], urgent["unanswered"]) == ([], ["broker-a"]), "said once, not of every group"
         for value in ("state", "lag", "lag_seconds", "retry_backlog", "dead_letters", "rate"):
             assert group[value] is None
         assert (await own.read.get("/v1/consumer-groups/unseen")).status_code == 503
@@ -145,6 +147,7 @@ async def test_broker_that_does_not_answer_makes_no_group_look_healthy(
     assert broker_requests.ask is ask
     await survey.refresh(0.0)
     assert "gantry_consumer_survey_silent_brokers{" not in (await own.read.get("/metrics")).text
+    assert (await own.get("/v1/consumer-groups"))["unanswered"] == []
     one = await own.get("/v1/consumer-groups/unseen")
     assert (one["state"], one["lag"], one["rate"], one["unanswered"]) == ("offline", 3, 0, [])
     assert (

@@ -193,7 +193,7 @@ async def test_retries_that_wait_for_a_group_without_members_need_attention(stag
         async def answer(route: Route) -> None:
             url = route.request.url.partition("?")[0]
             if url.endswith("/consumer-groups"):
-                await route.fulfill(json={"items": [summary], "total": 1, "next": None})
+                await route.fulfill(json={"items": [summary], "total": 1, "next": None, "unanswered": []})
             elif url.endswith(path):
                 await route.fulfill(json=group)
             elif url.endswith("/lag"):

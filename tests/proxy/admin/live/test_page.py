@@ -125,6 +125,18 @@ async def test_table_that_cannot_be_read_shows_its_error_and_no_other_is_lost(tm
         await expect(page.locator("#n-attention")).to_have_text("0")
 
 
+async def test_broker_that_does_not_answer_is_said_once(tmp_path: Path) -> None:
+    async with replica(tmp_path) as served, browsing() as page:
+        groups = {"items": [], "total": 0, "next": None, "left_out": 0, "unanswered": ["broker-a"]}
+        await page.route("**/v1/consumer-groups**", lambda route: route.fulfill(json=groups))
+        await page.goto(str(served.app.admin.url))
+        await expect(page.locator("#t-groups")).to_contain_text("no answer from broker-a")
+        await expect(page.locator("#t-brokers tbody tr")).to_contain_text("no answer")
+        await expect(page.locator("#n-attention")).to_have_text("0")
+        await page.goto(f"{served.app.admin.url}/#/groups")
+        await expect(page.locator("#detail")).to_contain_text("no answer from broker-a")
+
+
 async def test_page_shows_the_busiest_of_thousands_of_topics(tmp_path: Path) -> None:
     async with replica(tmp_path) as served, browsing() as page:
         await page.goto(str(served.app.admin.url))

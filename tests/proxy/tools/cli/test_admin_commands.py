@@ -149,6 +149,7 @@ def test_top_prints_topics_and_groups_once(served: AdminShell) -> None:
     figures = served.ok("top", "--once", "--json").object
     assert figures["ready"] is True
     assert {"topics", "groups", "second", "clients"} <= figures.keys()
+    assert figures["unanswered"] == []
     shown = served.ok("top", "--once").out
     heading, _, first, *_ = shown.splitlines()[2:]
     assert len(heading.rstrip()) == len(first.rstrip()), "figures end where their headings end"
