@@ -10,7 +10,7 @@ import pytest
 
 from proxy.operations import broker_requests
 from proxy.operations.groups import group_survey
-from proxy.operations.groups.group_survey import GroupState
+from proxy.operations.groups.group_survey import GroupState, GroupStatus
 from remoting.codes import RequestCode
 from remoting.errors import RequestTimeout, ServiceUnavailable
 from tests.cluster.client import Client, create_topic, queue_fields
@@ -207,6 +207,16 @@ async def test_failing_consumer_shows_retries_and_dead_letters(own: Replica) -> 
         assert "gantry_new_dead_letters_total 1.0" in (await own.read.get("/metrics")).text
     (group,) = (await own.get("/v1/consumer-groups", prefix="failing"))["items"]
     assert group["dead_letters"] == 1
+
+
+async def test_groups_without_members_and_with_retries_are_counted(own: Replica) -> None:
+    """Beyond the limit of labels too."""
+    survey = own.app.admin_services.survey
+    await survey.refresh(0.0)
+    for members, retries, count in ((0, 2, 2), (1, 2, 0), (0, 0, 0)):
+        statuses = (GroupStatus(name, None, members, {}, retries, 0, 0, None, []) for name in ("one", "other"))
+        survey.latest = {status.name: status for status in statuses}
+        assert f"\ngantry_consumer_groups_unconsumed_retries {count}.0" in (await own.read.get("/metrics")).text
 
 
 async def test_unknown_query_parameters_are_refused(own: Replica) -> None:
