@@ -196,12 +196,9 @@ async def _check_harmless(services: AdminServices, change: TopicChange, found: _
 
 async def _owner(services: AdminServices, topic: str) -> str | None:
     """Return the owner of a topic; None: its clients. Raises OperationFailed if a broker that may know is silent."""
-    replica, settings = services.replica, services.replica.settings
-    own = {*settings.sync.topics, settings.grpc.trace_topic}
-    if settings.auth.audit_topic is not None:
-        own.add(settings.auth.audit_topic)
+    replica = services.replica
     clusters = await replica.core.backend.clusters()
-    owner = topic_owners.fixed_owner(topic, clusters, set(clusters.values()), own)
+    owner = topic_owners.fixed_owner(topic, clusters, set(clusters.values()), replica.settings.own_topics)
     if owner is not None or not topic_owners.may_belong_to_group(topic):
         return owner
     groups, unanswered = await consumer_groups(replica)
