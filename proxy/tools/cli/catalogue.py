@@ -13,7 +13,7 @@ from proxy.tools.cli.output import warn
 from proxy.tools.cli.reading import Queue
 from remoting.codes import RequestCode, ResponseCode
 from remoting.fastjson import load_object
-from remoting.names import MEMBER_SYNC_TOPIC, RENEWAL_SYNC_TOPIC, SYSTEM_GROUPS
+from remoting.names import MEMBER_SYNC_TOPIC, RENEWAL_SYNC_TOPIC, SYSTEM_GROUPS, sync_group
 from remoting.topic_group_config import MESSAGE_TYPE_ATTRIBUTE, completion_obstacle
 
 _C = RequestCode
@@ -21,7 +21,7 @@ _C = RequestCode
 _MAX_CONCURRENT = 32
 # Topics in which proxies share state, by their default names: the command does not know the settings of the server.
 SYNC_TOPICS = frozenset({MEMBER_SYNC_TOPIC, RENEWAL_SYNC_TOPIC})
-_SYSTEM_GROUPS = frozenset({*SYSTEM_GROUPS, *(f"CID_{topic}" for topic in SYNC_TOPICS)})
+_SYSTEM_GROUPS = frozenset({*SYSTEM_GROUPS, *map(sync_group, SYNC_TOPICS)})
 _T = TypeVar("_T")
 
 # Configurations by broker name.

@@ -58,7 +58,9 @@ async def test_missing_group_is_not_found_everywhere(own: Replica) -> None:
         assert (await own.read.get(f"/v1/consumer-groups/missing{path}")).status_code == 404
 
 
-async def test_brokers_own_groups_are_not_listed(own: Replica) -> None:
+async def test_groups_of_brokers_and_proxies_are_not_listed(own: Replica) -> None:
+    for topic in own.app.settings.sync.topics:
+        await own.post("/v1/consumer-groups", {"name": f"CID_{topic}"})
     assert (await own.get("/v1/consumer-groups"))["items"] == []
 
 
