@@ -140,13 +140,14 @@ function tables() {
   fill($("t-groups"), [needy && unansweredNote(needy), groupsError ? note(groupsError, "bad") : table("Groups that need attention or have traffic", [
     { name: "group", value: ({ group }) => group.name, cell: ({ group }) => link("groups", group.name) },
     { name: "state", value: ({ group }) => group.state, cell: ({ group }) => groupState(group) },
-    { name: "trend", cell: ({ traffic }) => spark(traffic ? traffic.trend : []) },
-    { name: "out/s", number: true, value: ({ group, traffic }) => (traffic ? traffic.delivered : group.rate), cell: ({ group, traffic }) => short(traffic ? traffic.delivered : group.rate) },
-    { name: "members", number: true, value: ({ group }) => group.members, cell: ({ group }) => `${group.members}${group.skewed ? " ⚠" : ""}`, kind: ({ group }) => (group.skewed ? "warn" : "") },
+    // The reasons for attention first: narrow screens show only the first columns.
     { name: "lag", number: true, value: ({ group }) => group.lag, cell: ({ group }) => short(group.lag), kind: ({ group }) => (group.lag > 1000 ? "warn" : "") },
     { name: "oldest", number: true, value: ({ group }) => group.lag_seconds, cell: ({ group }) => span(group.lag_seconds) },
     { name: "retries", number: true, value: ({ group }) => group.retry_backlog, cell: ({ group }) => short(group.retry_backlog) },
     { name: "dead letters", number: true, value: ({ group }) => group.dead_letters, cell: ({ group }) => short(group.dead_letters), kind: ({ group }) => (group.dead_letters ? "bad" : "") },
+    { name: "out/s", number: true, value: ({ group, traffic }) => (traffic ? traffic.delivered : group.rate), cell: ({ group, traffic }) => short(traffic ? traffic.delivered : group.rate) },
+    { name: "members", number: true, value: ({ group }) => group.members, cell: ({ group }) => `${group.members}${group.skewed ? " ⚠" : ""}`, kind: ({ group }) => (group.skewed ? "warn" : "") },
+    { name: "trend", cell: ({ traffic }) => spark(traffic ? traffic.trend : []) },
   ], consumerGroups(), progress ? "no group has traffic or needs attention" : "loading…")].filter(Boolean));
   fill($("t-brokers"), [table("Brokers", [
     { name: "broker", value: (broker) => broker.name, cell: (broker) => link("brokers", broker.name) },

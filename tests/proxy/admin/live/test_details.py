@@ -101,6 +101,7 @@ async def test_dead_letters_beyond_the_first_page_are_shown_and_all_are_resent(s
         await panel.get_by_role("button", name="Older").click()
         await expect(rows).to_have_count(2)
         await expect(panel.get_by_role("button", name="Older")).to_be_disabled()
+        await expect(panel.get_by_role("button", name="Older")).to_have_css("opacity", "0.5")
         await panel.get_by_role("button", name="Newer").click()
         await expect(rows).to_have_count(100)
         await confirm(page, "Resend all", "102 dead letters sent")
@@ -205,6 +206,8 @@ async def test_retries_that_wait_for_a_group_without_members_need_attention(stag
         url = staged.replica.app.admin.url
         await page.goto(str(url))
         await expect(page.locator("#n-attention")).to_have_text("1")
+        for reason in ("lag", "retries", "dead letters"):
+            await expect(page.locator("#t-groups").get_by_role("button", name=reason)).to_be_in_viewport()
         await open_page(page, url, f"groups/{GROUP}")
         findings = page.locator("#detail .findings")
         await expect(findings).to_contain_text("It has no member, and 3 messages wait")
