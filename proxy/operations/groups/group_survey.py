@@ -187,7 +187,7 @@ class GroupSurvey:
         self.latest: dict[str, GroupStatus] = {}
         self.left_out: list[str] = []
         self.dead_letters = DeadLetterCount()
-        # Brokers with unanswered requests in the last survey.
+        # The silent brokers: those that the last survey asked no further.
         self.silent: list[str] = []
         # The last status of each group for which all brokers answered, and its monotonic time.
         self._complete: dict[str, tuple[GroupStatus, float]] = {}
