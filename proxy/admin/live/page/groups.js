@@ -20,12 +20,12 @@ export function groupTable(label, groups) {
   return table(label, [
     { name: "group", value: (group) => group.name, cell: (group) => link("groups", group.name) },
     { name: "state", value: urgency, cell: state },
-    { name: "members", number: true, value: (group) => group.members },
     { name: "lag", number: true, value: (group) => group.lag, cell: (group) => short(group.lag), kind: (group) => (group.lag > 1000 ? "warn" : "") },
     { name: "oldest", number: true, value: (group) => group.lag_seconds, cell: (group) => span(group.lag_seconds) },
     { name: "rate/s", number: true, value: (group) => group.rate, cell: (group) => short(group.rate) },
     { name: "retries", number: true, value: (group) => group.retry_backlog, cell: (group) => short(group.retry_backlog) },
     { name: "dead letters", number: true, value: (group) => group.dead_letters, cell: (group) => short(group.dead_letters), kind: (group) => (group.dead_letters ? "bad" : "") },
+    { name: "members", number: true, value: (group) => group.members },
     { name: "skew", value: (group) => group.skewed, cell: (group) => (group.skewed ? badge("differs", "warn") : "–") },
     { name: "last consumed", value: (group) => group.last_consumed, cell: (group) => moment(group.last_consumed) },
   ], groups, "no consumer group");

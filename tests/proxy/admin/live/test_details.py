@@ -1,6 +1,7 @@
 """The pages of topics, groups, clients, connections, brokers and replicas, in a browser."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -49,7 +50,8 @@ async def test_group_page_explains_and_its_dead_letters_are_resent_and_purged(st
         detail = page.locator("#detail")
         await expect(detail.locator(".title")).to_contain_text(GROUP)
         await expect(detail.locator(".findings")).to_contain_text("192.0.2.7@4711 fails on messages of")
-        await expect(detail.locator(".findings")).to_contain_text("1 dead letter")
+        await expect(detail.locator(".findings")).to_contain_text("1 dead letter: failed in all deliveries")
+        await expect(detail.get_by_role("button", name="member", exact=True)).to_be_in_viewport()
         await expect(detail.get_by_role("table", name="Members")).to_contain_text("192.0.2.7@4711")
         await detail.get_by_label(f"choose {UNIQUE_ID}").check()
         await confirm(page, "Resend chosen", f"1 message sent to %RETRY%{GROUP}")
@@ -176,6 +178,8 @@ async def test_page_of_another_replica_neither_shows_nor_drains_this_one(staged:
         name = (await staged.replica.get("/v1/live"))["replica"]
         assert not staged.replica.app.core.drain.draining
         await open_page(page, url, f"replicas/{name}")
+        uptime = page.get_by_role("region", name="Replica", exact=True).locator("dt", has_text="uptime")
+        await expect(uptime.locator("+ dd")).to_have_text(re.compile(r"^\d+ (s|min|h)$"))
         await confirm(page, "Drain", "the replica drains")
     assert staged.replica.app.core.drain.draining
 

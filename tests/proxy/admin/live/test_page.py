@@ -49,6 +49,8 @@ async def test_page_shows_the_traffic_of_a_busy_replica(busy: Replica) -> None:
         await expect(page.locator("#codes")).to_contain_text("SEND_MESSAGE_V2")
         await expect(page.locator("#n-requests")).to_contain_text("/s")
         await expect(page.locator("#c-requests polygon").first).to_be_attached()
+        # No area covers the numbers of the axis.
+        await expect(page.locator("#c-requests polygon ~ text")).to_have_count(2)
         await expect(page.locator("#t-topics")).to_contain_text("<script>alert(1)</script>")
         await page.locator("#f-topic").fill("BILL")
         await expect(page.locator("#t-topics tbody tr")).to_have_count(1)
