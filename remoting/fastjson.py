@@ -57,7 +57,10 @@ def loads(data: bytes) -> Any:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as error:
         if len(data) > _MAX_DIALECT_SIZE:
-            raise BodyError(f"not JSON: {error.msg}") from None
+            raise BodyError(
+                f"not standard JSON, and its {len(data)} bytes are over the limit of {_MAX_DIALECT_SIZE} for fastjson's"
+                f": {error.msg}"
+            ) from None
         value = _Parser(data.decode(errors="replace")).document()
     return _resolve(value, len(data)) if b"$ref" in data else value
 

@@ -100,6 +100,11 @@ def is_internal(topic: str) -> bool:
     return topic in SYSTEM_TOPICS or topic[: len(_SYSTEM_PREFIX)].lower() == _SYSTEM_PREFIX
 
 
+def sync_group(topic: str) -> str:
+    """Return the consumer group in which proxies read a topic that they share (AbstractSystemMessageSyncer)."""
+    return f"CID_{topic}"
+
+
 def retry_topic(group: str) -> str:
     """Return the topic of the messages that a group's members sent back."""
     return RETRY_PREFIX + group

@@ -21,6 +21,10 @@ DEFAULT_BACKOFF = tuple(
     for seconds in (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 )
 _DEFAULT_RETRIES = 16
+# Limits for operators: queues of a topic at a broker, and redeliveries of a group's messages. Brokers accept more
+# queues, which costs each of them files and every client its polls.
+MAX_QUEUES = 1024
+MAX_RETRIES = 10_000
 # SubscriptionGroupConfig of a new group: RocketMQ's defaults, which brokers do not add themselves.
 NEW_GROUP: Mapping[str, Any] = {
     "consumeEnable": True,

@@ -21,6 +21,8 @@ from remoting.fastjson import load_object
 from remoting.messages import READ_AND_WRITE, Permission
 from remoting.names import retry_topic
 from remoting.topic_group_config import (
+    MAX_QUEUES,
+    MAX_RETRIES,
     MESSAGE_TYPE_ATTRIBUTE,
     NEW_GROUP,
     changed_group,
@@ -35,11 +37,8 @@ from remoting.topic_group_config import (
 )
 
 _PERMISSIONS = {"RW": READ_AND_WRITE, "R": int(Permission.READ), "W": int(Permission.WRITE), "none": 0}
-# Queues of a topic at a broker: brokers accept more, which costs each of them files and every client its polls.
-_MAX_QUEUES = 1024
-_MAX_RETRIES = 10_000
-_Queues = Annotated[int, Field(ge=1, le=_MAX_QUEUES), NO_BOOLEAN]
-_Retries = Annotated[int, Field(ge=0, le=_MAX_RETRIES), NO_BOOLEAN]
+_Queues = Annotated[int, Field(ge=1, le=MAX_QUEUES), NO_BOOLEAN]
+_Retries = Annotated[int, Field(ge=0, le=MAX_RETRIES), NO_BOOLEAN]
 TopicKind = Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED"]
 PermissionName = Literal["RW", "R", "W", "none"]
 # Configurations by broker.
@@ -196,12 +195,9 @@ async def _check_harmless(services: AdminServices, change: TopicChange, found: _
 
 async def _owner(services: AdminServices, topic: str) -> str | None:
     """Return the owner of a topic; None: its clients. Raises OperationFailed if a broker that may know is silent."""
-    replica, settings = services.replica, services.replica.settings
-    own = {*settings.sync.topics, settings.grpc.trace_topic}
-    if settings.auth.audit_topic is not None:
-        own.add(settings.auth.audit_topic)
+    replica = services.replica
     clusters = await replica.core.backend.clusters()
-    owner = topic_owners.fixed_owner(topic, clusters, set(clusters.values()), own)
+    owner = topic_owners.fixed_owner(topic, clusters, set(clusters.values()), replica.settings.own_topics)
     if owner is not None or not topic_owners.may_belong_to_group(topic):
         return owner
     groups, unanswered = await consumer_groups(replica)

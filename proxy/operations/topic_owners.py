@@ -14,6 +14,13 @@ from remoting.names import (
 )
 
 _GROUP_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
+# Prefixes of topics that no application has created. RocketMQ 5.4 has topics of its RocksDB stores.
+_SYSTEM_PREFIXES = (*_GROUP_PREFIXES, "RMQ_SYS_", "CID_RMQ_SYS_")
+
+
+def has_system_name(topic: str) -> bool:
+    """Return whether a topic has a name of brokers, or of retries, dead letters and replies."""
+    return is_system(topic) or topic.startswith(_SYSTEM_PREFIXES) or topic.endswith("_REPLY_TOPIC")
 
 
 def may_belong_to_group(topic: str) -> bool:

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import Field
 
-from proxy.operations import broker_requests, paging
+from proxy.operations import broker_requests, paging, topic_owners
 from proxy.operations.cooperative_yield import CooperativeYield
 from proxy.operations.operation import REMOTE_TIMEOUT, operation
 from proxy.operations.replica import Replica
@@ -14,7 +14,6 @@ from proxy.operations.values import Answer
 from remoting.codes import RequestCode
 from remoting.errors import BodyError, RemotingError
 from remoting.fastjson import load_object
-from remoting.names import DLQ_PREFIX, RETRY_PREFIX, is_system
 from remoting.properties import MessageType
 from remoting.routes import BrokerQueues
 from remoting.topic_group_config import MESSAGE_TYPE_ATTRIBUTE
@@ -54,10 +53,6 @@ class TopicDetail(Answer):
     missing: list[str] = Field(description="brokers without it", examples=[[]])
 
 
-# Prefixes of topics that no application has created.
-_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX, "RMQ_SYS_", "CID_RMQ_SYS_")
-
-
 @operation("topics.list", timeout=REMOTE_TIMEOUT, merged=False)
 async def list_topics(services: AdminServices, _: None) -> list[Topic]:
     """Return all topics of all brokers. Raises RemotingError if no broker replies."""
@@ -93,7 +88,7 @@ def _topic(name: str, configs: list[tuple[str, dict[str, Any]]], own: set[str]) 
         brokers=[broker for broker, _ in configs],
         read_queues=sum(int(config.get("readQueueNums", 0)) for _, config in configs),
         write_queues=sum(int(config.get("writeQueueNums", 0)) for _, config in configs),
-        system=is_system(name) or name in own or name.startswith(_PREFIXES) or name.endswith("_REPLY_TOPIC"),
+        system=name in own or topic_owners.has_system_name(name),
     )
 
 

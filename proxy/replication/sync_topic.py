@@ -14,7 +14,7 @@ from remoting import messages, send_message
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import BodyError, RemotingError, ServiceUnavailable, TopicNotExist
 from remoting.messages import READ_AND_WRITE, BatchMessage
-from remoting.names import DEFAULT_TOPIC
+from remoting.names import DEFAULT_TOPIC, sync_group
 from remoting.pulling import NOTHING, reading_fields
 from remoting.requests import REQUESTS
 from remoting.routes import TopicRoute
@@ -42,7 +42,7 @@ class SyncTopic:
     def __init__(self, backend: Backend, topic: str) -> None:
         self.topic = topic
         self._backend = backend
-        self._group = f"CID_{topic}"
+        self._group = sync_group(topic)
         self._next_broker = itertools.count()
         self._last_error = ""
 

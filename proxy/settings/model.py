@@ -80,6 +80,12 @@ class Settings(BaseSettings):
         return self.tools or ("read" if self.embedded.directory is None else "all")
 
     @property
+    def own_topics(self) -> frozenset[str]:
+        """The topics that Gantry itself writes and reads."""
+        audit = () if self.auth.audit_topic is None else (self.auth.audit_topic,)
+        return self.sync.topics.union((self.grpc.trace_topic, *audit))
+
+    @property
     def has_embedded_broker(self) -> bool:
         """Whether the broker is embedded, here or in the first of several workers, whose socket is then the cluster."""
         return self.embedded.directory is not None or any(

@@ -84,6 +84,7 @@ QUIET = {
     "GantryBrokerSilent",
     "GantryConsumersStuck",
     "GantryDeadLetters",
+    "GantryRetriesUnconsumed",
     "GantryConsumerGroupsLeftOut",
 }
 

@@ -271,3 +271,9 @@ def test_garbage_is_a_body_error(data: bytes) -> None:
 def test_dumps_rejects_types_that_json_does_not_have(value: object) -> None:
     with pytest.raises(TypeError):
         fastjson.dumps(value)
+
+
+def test_long_document_in_the_dialect_names_its_size_and_the_limit() -> None:
+    document = b"{" + b",".join(b"{1:2}:3" for _ in range(40_000)) + b"}"
+    with pytest.raises(BodyError, match=rf"its {len(document)} bytes are over the limit of 262144 for fastjson's"):
+        fastjson.loads(document)

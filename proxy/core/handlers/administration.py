@@ -17,6 +17,7 @@ from remoting import command as commands
 from remoting import fastjson
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
+from remoting.errors import NotPermitted
 from remoting.fastjson import ObjectKeys
 
 CHANGES = (
@@ -46,7 +47,10 @@ _OF_TOPIC = (
 
 
 async def change(core: Messaging, context: Context) -> RemotingCommand:
-    """Change all brokers; return the first error. Raises RemotingError."""
+    """Change all brokers; return the first error. Raises RemotingError, NotPermitted for a topic that Gantry needs."""
+    if context.code == RequestCode.DELETE_TOPIC_IN_BROKER and context.topic in core.settings.own_topics:
+        # Tools know the brokers' topics, and not those of the settings.
+        raise NotPermitted(f"topic {context.topic} belongs to Gantry")
     reply = (await _ask_all(core, context, await _brokers(core, context)))[0]
     if context.code == RequestCode.UPDATE_AND_CREATE_TOPIC and reply.code == ResponseCode.SUCCESS:
         core.backend.topic_created(context.fields["topic"])

@@ -99,6 +99,7 @@ async def page_of(
         total=found.total,
         next=cursor_of(found.places[-1], request.order) if more else None,
         left_out=len(surveyed.left_out),
+        unanswered=surveyed.unanswered,
     )
 
 

@@ -25,6 +25,13 @@ RETRY_BACKLOG = Family(
     "Messages that wait in the retry topics of a consumer group, at the latest survey.",
     ("consumer_group",),
 )
+UNCONSUMED_RETRIES = Family(
+    "gantry_consumer_groups_unconsumed_retries",
+    Kind.GAUGE,
+    "Consumer groups without members that have messages in their retry topics, at the latest survey.",
+    (),
+    Merge.MAX,
+)
 DEAD_LETTERS = Family(
     "gantry_dead_letters",
     Kind.GAUGE,
@@ -75,6 +82,7 @@ def read(survey: GroupSurvey) -> Iterator[tuple[Family, Samples]]:
     retry_backlog: dict[Labels, Value] = {}
     dead_letters: dict[Labels, Value] = {}
     members: dict[Labels, Value] = {}
+    unconsumed_retries = 0
     states: Counter[GroupState] = Counter()
     for name, status in survey.latest.items():
         complete = survey.complete(name) if status.unanswered else status
@@ -87,13 +95,13 @@ def read(survey: GroupSurvey) -> Iterator[tuple[Family, Samples]]:
         if complete is None:
             continue
         members[(name,)] = max(status.members, complete.members)
-        if complete.retry_backlog is not None:
-            retry_backlog[(name,)] = complete.retry_backlog
-        if complete.dead_letters is not None:
-            dead_letters[(name,)] = complete.dead_letters
+        retry_backlog[(name,)] = complete.known_retry_backlog
+        dead_letters[(name,)] = complete.known_dead_letters
+        unconsumed_retries += complete.known_retry_backlog > 0 and not members[(name,)]
     yield LAG, lag
     yield LAG_SECONDS, seconds
     yield RETRY_BACKLOG, retry_backlog
+    yield UNCONSUMED_RETRIES, {(): unconsumed_retries} if survey.latest else {}
     yield DEAD_LETTERS, dead_letters
     yield NEW_DEAD_LETTERS, {(): survey.dead_letters.total} if survey.taken else {}
     yield MEMBERS, members

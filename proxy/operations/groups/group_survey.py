@@ -71,9 +71,10 @@ class TopicLag:
 class GroupStatus:
     """The status of one group.
 
-    lag: by topic, without retry topics, at the brokers that answered. retry_backlog: waiting messages in its retry
-    topics. dead_letters: messages in its dead letter queue. last_consumed: store time of the last consumed message in
-    ms since 1970; 0: unknown. rate: consumed messages per second since the survey before; None in the first one.
+    At the brokers that answered: lag by topic, without retry topics; known_retry_backlog: waiting messages in its retry
+    topics; known_dead_letters: messages in its dead letter queue. last_consumed: store time of the last consumed
+    message in ms since 1970; 0: unknown. rate: consumed messages per second since the survey before; None in the first
+    one.
     unanswered: brokers without a reply. Then sums over brokers are None, and a state that they could change.
     """
 
@@ -81,8 +82,8 @@ class GroupStatus:
     state: GroupState | None
     members: int
     lag: dict[str, TopicLag]
-    retry_backlog: int | None
-    dead_letters: int | None
+    known_retry_backlog: int
+    known_dead_letters: int
     last_consumed: int
     rate: float | None
     unanswered: list[str]
@@ -91,19 +92,34 @@ class GroupStatus:
     def urgency(self) -> int:
         """How much it needs attention; 0: it does not.
 
-        3: stuck; 2: lagging; 1: dead letters, messages that wait for members, or brokers without a reply.
+        3: stuck; 2: lagging; 1: dead letters, or messages that wait for members. As far as it is known: a broker that
+        does not answer is no reason of its own, as it would be one for every group.
         """
         if self.state is GroupState.STUCK:
             return 3
         if self.state is GroupState.LAGGING:
             return 2
-        waits = self.state is GroupState.OFFLINE and bool(self.lag_messages or self.retry_backlog)
-        return 1 if self.unanswered or self.dead_letters or waits else 0
+        waits = not self.members and bool(self._known_lag_messages or self.known_retry_backlog)
+        return 1 if self.known_dead_letters or waits else 0
+
+    @property
+    def retry_backlog(self) -> int | None:
+        """Waiting messages in its retry topics; None if a broker did not answer."""
+        return None if self.unanswered else self.known_retry_backlog
+
+    @property
+    def dead_letters(self) -> int | None:
+        """Messages in its dead letter queue; None if a broker did not answer."""
+        return None if self.unanswered else self.known_dead_letters
 
     @property
     def lag_messages(self) -> int | None:
         """Waiting messages in all topics; None if a broker did not answer."""
-        return None if self.unanswered else sum(topic.messages for topic in self.lag.values())
+        return None if self.unanswered else self._known_lag_messages
+
+    @property
+    def _known_lag_messages(self) -> int:
+        return sum(topic.messages for topic in self.lag.values())
 
     @property
     def lag_seconds(self) -> float | None:
@@ -171,7 +187,7 @@ class GroupSurvey:
         self.latest: dict[str, GroupStatus] = {}
         self.left_out: list[str] = []
         self.dead_letters = DeadLetterCount()
-        # Brokers with unanswered requests in the last survey.
+        # The silent brokers: those that the last survey asked no further.
         self.silent: list[str] = []
         # The last status of each group for which all brokers answered, and its monotonic time.
         self._complete: dict[str, tuple[GroupStatus, float]] = {}
@@ -319,8 +335,8 @@ class GroupSurvey:
             state=GroupState.ONLINE,
             members=members,
             lag=lag,
-            retry_backlog=None if unanswered else retry_backlog,
-            dead_letters=None if unanswered else dead_letters,
+            known_retry_backlog=retry_backlog,
+            known_dead_letters=dead_letters,
             last_consumed=max((row.consumed_until for row in rows), default=0),
             rate=None if unanswered else rate,
             unanswered=unanswered,
@@ -449,7 +465,7 @@ def _is_absent(error: RemotingError) -> bool:
 
 def _unknown(status: GroupStatus, reason: str) -> GroupStatus:
     """Return the status of a group when no broker can be asked."""
-    return replace(status, state=None, retry_backlog=None, dead_letters=None, rate=None, unanswered=[reason])
+    return replace(status, state=None, rate=None, unanswered=[reason])
 
 
 def _with_state(status: GroupStatus, queues: Iterable[_Queue], now: float) -> GroupStatus:

@@ -114,10 +114,13 @@ class GroupHealth(Answer):
 
 @dataclass(frozen=True, slots=True)
 class SurveyedGroups:
-    """The consumer groups of the latest survey by name, and the names of those that it left out."""
+    """The consumer groups of the latest survey by name, the names of those that it left out, and the brokers that left
+    a request of it unanswered.
+    """
 
     statuses: dict[str, GroupStatus]
     left_out: list[str]
+    unanswered: list[str]
 
 
 class ConsumerGroupSummary(GroupSummary, GroupHealth):
@@ -134,6 +137,11 @@ class ConsumerGroupPage(Page[ConsumerGroupSummary]):
 
     left_out: int = Field(
         description="groups beyond admin.survey_groups: their progress is null here, and no filter by it finds them"
+    )
+    unanswered: list[str] = Field(
+        description="brokers that did not answer: sums with them are null, and no filter finds a group by its messages "
+        "there",
+        examples=[[]],
     )
 
 
@@ -280,7 +288,8 @@ async def survey_consumer_groups(services: AdminServices, max_age: float) -> Sur
             raise OperationFailed(
                 Failure(FailureKind.UNAVAILABLE, f"no consumer group is known yet: {error}")
             ) from None
-    return SurveyedGroups(survey.latest, survey.left_out)
+    unanswered = {broker for status in survey.latest.values() for broker in status.unanswered}
+    return SurveyedGroups(survey.latest, survey.left_out, sorted(unanswered.union(survey.silent)))
 
 
 @operation("groups.status", timeout=REMOTE_TIMEOUT, merged=False)

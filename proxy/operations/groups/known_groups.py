@@ -9,11 +9,11 @@ from proxy.operations.replica import Replica
 from remoting.codes import RequestCode
 from remoting.errors import RemotingError
 from remoting.fastjson import load_object
-from remoting.names import SYSTEM_GROUPS
+from remoting.names import SYSTEM_GROUPS, sync_group
 
 
 async def consumer_groups(replica: Replica) -> tuple[set[str], list[str]]:
-    """Return the names of all consumer groups but the brokers' own, and the brokers without a reply.
+    """Return the names of all consumer groups but those of brokers and proxies, and the brokers without a reply.
 
     Groups with members here are among them.
     """
@@ -21,7 +21,7 @@ async def consumer_groups(replica: Replica) -> tuple[set[str], list[str]]:
     bodies, unanswered = await table_bodies(replica, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
     for body in bodies:
         groups.update(load_object(body).get("subscriptionGroupTable") or ())
-    return groups.difference(SYSTEM_GROUPS), unanswered
+    return groups.difference(SYSTEM_GROUPS, map(sync_group, replica.settings.sync.topics)), unanswered
 
 
 async def table_bodies(replica: Replica, code: RequestCode) -> tuple[list[bytes], list[str]]:

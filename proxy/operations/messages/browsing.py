@@ -21,7 +21,7 @@ from proxy.operations.paging import PageRequest, Place, cursor_of
 from proxy.operations.replica import Replica
 from proxy.operations.services import AdminServices
 from proxy.operations.values import Answer, Name, RequestBody, Timestamp, at_milliseconds
-from remoting import properties
+from remoting import properties, tag_expression
 from remoting.errors import BodyError
 from remoting.names import DLQ_PREFIX
 
@@ -147,6 +147,8 @@ class MessageQuery:
             faults.append(("query order", "messages from an offset are listed oldest first"))
         if self.key is not None and self.offset is not None:
             faults.append(("query offset", "key and offset exclude each other"))
+        if self.begin > self.end:
+            faults.append(("query to", "the end is before the beginning"))
         if faults:
             raise _invalid(faults)
 
@@ -189,7 +191,8 @@ def _filter(query: MessageQuery) -> _Matches:
         return lambda found: sql.matches(found.message.property_map)
     if query.tag is not None:
         names = frozenset(name.strip() for name in query.tag.split("||"))
-        return lambda found: found.message.get(properties.TAGS) in names
+        if names != {tag_expression.ALL}:
+            return lambda found: found.message.get(properties.TAGS) in names
     return lambda _: True
 
 

@@ -132,12 +132,17 @@ def _id(message: StoredMessage) -> str:
 async def resend(services: AdminServices, order: ResendOrder) -> list[Resent]:
     """Send dead letters again, one after the other, each once.
 
-    Raises RemotingError (TopicNotExist: there are none).
+    Raises OperationFailed if there is no such group, RemotingError.
     """
-    topic = dead_letter_topic(order.group)
-    brokers = (await services.replica.core.backend.route(topic)).brokers
+    replica, group = services.replica, order.group
+    try:
+        brokers = (await replica.core.backend.route(dead_letter_topic(group))).brokers
+    except TopicNotExist:
+        # As in list_dead_letters: no message of the group has died yet.
+        await check_group(replica, group)
+        brokers = ()
     message_ids = dict.fromkeys(order.resend.message_ids)
-    return [await _resend(services.replica, order, brokers, message_id) for message_id in message_ids]
+    return [await _resend(replica, order, brokers, message_id) for message_id in message_ids]
 
 
 @operation("groups.protocols")

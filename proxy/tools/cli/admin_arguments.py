@@ -9,6 +9,8 @@ from proxy.tools import credential_options
 from proxy.tools.cli import arguments
 
 _POINT = "ISO 8601 time, milliseconds since 1970, or a duration such as 10m for ten minutes ago"
+# Dead letters of a list, and of a resend without ids, unless --max or --all is given.
+DEAD_LETTERS = 32
 Fill = Callable[[argparse.ArgumentParser], None]
 
 
@@ -95,13 +97,18 @@ def _group(command: argparse.ArgumentParser) -> None:
 
 def _dead_letters(command: argparse.ArgumentParser) -> None:
     _group(command)
-    _add_max(command)
+    _add_max(command, DEAD_LETTERS)
     _add_before(command)
 
 
-def _add_max(command: argparse._ActionsContainer) -> None:
+def _add_max(command: argparse._ActionsContainer, default: int | None) -> None:
     command.add_argument(
-        "--max", "--limit", type=arguments.positive, default=32, metavar="N", help="maximum number (default: 32)"
+        "--max",
+        "--limit",
+        type=arguments.positive,
+        default=default,
+        metavar="N",
+        help=f"maximum number (default: {DEAD_LETTERS})",
     )
 
 
@@ -120,7 +127,8 @@ def _resend_dead_letters(command: argparse.ArgumentParser) -> None:
     _group(command)
     command.add_argument("ids", metavar="ID", nargs="*", help="unique message ids (default: the newest, up to --max)")
     number = command.add_mutually_exclusive_group()
-    _add_max(number)
+    # None: not given, which ids require.
+    _add_max(number, None)
     number.add_argument("--all", action="store_true", help="all dead letters, in steps of 100")
     _add_before(command)
     command.add_argument(
@@ -142,14 +150,16 @@ def _trace(command: argparse.ArgumentParser) -> None:
     command.add_argument("--topic", metavar="NAME", help="trace topic (default: that of the server)")
 
 
-def _protocol(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--protocol", choices=("remoting", "grpc"), help="only clients of this protocol")
-
-
 def clients(command: argparse.ArgumentParser, default: object = None) -> None:
     """Add the options of the list of clients. default: SUPPRESS where a parser above has them."""
-    _protocol(command)
-    command.set_defaults(protocol=default)
+    _protocol(command, default)
+
+
+def _protocol(command: argparse.ArgumentParser, default: object = None) -> None:
+    # set_defaults would store SUPPRESS as a value.
+    command.add_argument(
+        "--protocol", choices=("remoting", "grpc"), default=default, help="only clients of this protocol"
+    )
 
 
 def _listed_clients(command: argparse.ArgumentParser) -> None:

@@ -9,6 +9,8 @@ from argparse import ArgumentParser, ArgumentTypeError
 from dataclasses import dataclass
 from datetime import datetime
 
+from remoting.topic_group_config import MAX_QUEUES, MAX_RETRIES
+
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, None: 1.0}
 # Seconds of 100 years: the times before and after them exist.
@@ -70,6 +72,22 @@ def count(text: str) -> int:
     if not text.isascii() or not text.isdecimal():
         raise ArgumentTypeError(f"not a number from 0 on: {text!r}")
     return int(text)
+
+
+def queues(text: str) -> int:
+    """Parse the number of queues of a topic at each broker."""
+    return _at_most(MAX_QUEUES, positive(text))
+
+
+def retries(text: str) -> int:
+    """Parse the number of redeliveries of a group's messages."""
+    return _at_most(MAX_RETRIES, count(text))
+
+
+def _at_most(limit: int, number: int) -> int:
+    if number > limit:
+        raise ArgumentTypeError(f"not a number of at most {limit:,}: {str(number)!r}")
+    return number
 
 
 def queue(text: str) -> tuple[str | None, int]:

@@ -13,14 +13,7 @@ from proxy.tools.cli.output import warn
 from proxy.tools.cli.reading import Queue
 from remoting.codes import RequestCode, ResponseCode
 from remoting.fastjson import load_object
-from remoting.names import (
-    DLQ_PREFIX,
-    MEMBER_SYNC_TOPIC,
-    RENEWAL_SYNC_TOPIC,
-    RETRY_PREFIX,
-    SYSTEM_GROUPS,
-    is_system,
-)
+from remoting.names import MEMBER_SYNC_TOPIC, RENEWAL_SYNC_TOPIC, SYSTEM_GROUPS, sync_group
 from remoting.topic_group_config import MESSAGE_TYPE_ATTRIBUTE, completion_obstacle
 
 _C = RequestCode
@@ -28,7 +21,7 @@ _C = RequestCode
 _MAX_CONCURRENT = 32
 # Topics in which proxies share state, by their default names: the command does not know the settings of the server.
 SYNC_TOPICS = frozenset({MEMBER_SYNC_TOPIC, RENEWAL_SYNC_TOPIC})
-_SYSTEM_GROUPS = frozenset({*SYSTEM_GROUPS, *(f"CID_{topic}" for topic in SYNC_TOPICS)})
+_SYSTEM_GROUPS = frozenset({*SYSTEM_GROUPS, *map(sync_group, SYNC_TOPICS)})
 _T = TypeVar("_T")
 
 # Configurations by broker name.
@@ -54,13 +47,11 @@ async def topics(client: Client, *, system: bool = False) -> dict[str, Configura
     dead-letter topics.
     """
     brokers = await client.brokers()
-    own = topic_owners.broker_topics(brokers, brokers.values())
+    own = topic_owners.broker_topics(brokers, brokers.values()) | SYNC_TOPICS
     found = await _tables(client, brokers, _C.GET_ALL_TOPIC_CONFIG, "topicConfigTable")
-    return {name: item for name, item in found.items() if system or not (name in own or _is_internal(name))}
-
-
-def _is_internal(topic: str) -> bool:
-    return is_system(topic) or topic in SYNC_TOPICS or topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
+    return {
+        name: item for name, item in found.items() if system or not (name in own or topic_owners.has_system_name(name))
+    }
 
 
 async def _tables(client: Client, brokers: Iterable[str], code: RequestCode, key: str) -> dict[str, Configurations]:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from proxy.tools.cli.admin_arguments import DEAD_LETTERS
 from proxy.tools.cli.admin_client import Absent, AdminClient, path
 from proxy.tools.cli.client import CommandError, UsageError
 from proxy.tools.cli.confirmation import confirm
@@ -87,8 +88,7 @@ class _Count:
 
 
 async def _resend(client: AdminClient, options: argparse.Namespace, output: Output) -> int:
-    if options.ids and options.all:
-        raise UsageError("give ids or --all, not both")
+    _check(options)
     count, place, step_cursor = _Count(), _place(options), options.before
     # A message that has died twice is sent once.
     seen: set[str] = set()
@@ -118,26 +118,40 @@ async def _resend(client: AdminClient, options: argparse.Namespace, output: Outp
     return 1 if count.failed else 0
 
 
+def _check(options: argparse.Namespace) -> None:
+    """Raise UsageError if there are both ids and options that select dead letters."""
+    if options.ids and options.all:
+        raise UsageError("give ids or --all, not both")
+    if options.ids and options.max is not None:
+        raise UsageError("give ids or --max, not both")
+    if options.ids and options.before is not None:
+        raise UsageError("give ids or --before, not both")
+
+
+def _limit(options: argparse.Namespace) -> int | None:
+    """Return the maximum number of dead letters to send; None: all."""
+    return None if options.all else options.max or DEAD_LETTERS
+
+
 async def _steps(client: AdminClient, options: argparse.Namespace) -> AsyncIterator[tuple[list[str], str | None]]:
     """Yield the ids of each request, and the cursor behind them. Newer dead letters than the first are left out."""
     if options.ids:
         for start in range(0, len(options.ids), _MAX):
             yield options.ids[start : start + _MAX], None
         return
-    limit = None if options.all else options.max
-    async for page in client.pages(_place(options), limit, _MAX, options.before):
+    async for page in client.pages(_place(options), _limit(options), _MAX, options.before):
         yield [letter["message_id"] for letter in page["items"]], page["next"]
 
 
 async def _ask(client: AdminClient, options: argparse.Namespace, ids: list[str], older: str | None) -> None:
     """Ask for confirmation, with the number of dead letters as far as it is known."""
-    group = options.group
+    group, limit = options.group, _limit(options)
     if options.ids:
         number = f"{len(options.ids):,}"
     elif older is None:
         number = f"{len(ids):,}"
-    elif not options.all:
-        number = f"{len(ids):,}" if len(ids) == options.max else f"up to {options.max:,}"
+    elif limit is not None:
+        number = f"{len(ids):,}" if len(ids) == limit else f"up to {limit:,}"
     else:
         total = (await client.get(path("consumer-groups", group)))["dead_letters"]
         number = "all" if total is None or options.before else f"all {total:,}"

@@ -219,14 +219,14 @@ def _create_topic(command: argparse.ArgumentParser) -> None:
         "--type", choices=_TYPES, default="NORMAL", type=str.upper, help="message type (default: NORMAL)"
     )
     command.add_argument(
-        "--queues", type=arguments.positive, default=8, metavar="N", help="message queues on each broker (default: 8)"
+        "--queues", type=arguments.queues, default=8, metavar="N", help="message queues on each broker (default: 8)"
     )
 
 
 def _update_topic(command: argparse.ArgumentParser) -> None:
     _topic_name(command)
     command.add_argument("--type", choices=_TYPES, type=str.upper, help="new message type")
-    command.add_argument("--queues", type=arguments.positive, metavar="N", help="message queues on each broker")
+    command.add_argument("--queues", type=arguments.queues, metavar="N", help="message queues on each broker")
     arguments.add_confirmation(command)
 
 
@@ -252,7 +252,7 @@ def _group_configuration(command: argparse.ArgumentParser) -> None:
         help="deliver in order: one unacknowledged message per queue or message group",
     )
     command.add_argument(
-        "--retries", type=arguments.count, metavar="N", help="redeliveries before a message is a dead letter"
+        "--retries", type=arguments.retries, metavar="N", help="redeliveries before a message is a dead letter"
     )
     command.add_argument(
         "--enabled", action=argparse.BooleanOptionalAction, default=None, help="let the group consume (default)"

@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from proxy.tools.cli.admin_client import AdminClient
-from proxy.tools.cli.output import Output
+from proxy.tools.cli.output import Output, printable
 
 _CLEAR = "\x1b[H\x1b[2J"
 # Rows of each table.
@@ -44,7 +44,7 @@ async def run(options: argparse.Namespace) -> int:
 
 async def _read(client: AdminClient) -> dict[str, Any]:
     live = await client.get("/v1/live", since=0)
-    groups = (await client.get("/v1/consumer-groups", sort="-lag", limit=_ROWS))["items"]
+    groups = await client.get("/v1/consumer-groups", sort="-lag", limit=_ROWS)
     seconds = live["seconds"]
     last = seconds[-1] if seconds else {"remoting": {}, "grpc": {}, "p50": None, "p99": None}
     return {
@@ -57,8 +57,10 @@ async def _read(client: AdminClient) -> dict[str, Any]:
         "topics": [_without_trend(row) for row in live["topics"][:_ROWS]],
         "groups": [
             {key: group[key] for key in ("name", "state", "members", "lag", "lag_seconds", "rate", "dead_letters")}
-            for group in groups
+            for group in groups["items"]
         ],
+        # A replica of an older version has no such field.
+        "unanswered": groups.get("unanswered", []),
     }
 
 
@@ -80,6 +82,9 @@ def _show(output: Output, figures: dict[str, Any], url: str) -> None:
     output.table(("PROTOCOL", *headings), rows, headings)
     if figures["topics"]:
         output.table(("TOPIC", *headings), [_rates(row["name"], row) for row in figures["topics"]], headings)
+    if figures["unanswered"]:
+        brokers = printable(", ".join(figures["unanswered"]))
+        output.line(("no answer from ", "red"), f"{brokers}: lag and dead letters there are not known")
     if figures["groups"]:
         output.table(
             ("GROUP", "STATE", "MEMBERS", "LAG", "BEHIND", "CONSUMED/s", "DEAD LETTERS"),

@@ -9,7 +9,7 @@ import pytest
 
 from proxy.operations import broker_requests
 from proxy.operations.groups import group_metrics, group_survey
-from proxy.operations.groups.group_survey import GroupState, GroupSurvey
+from proxy.operations.groups.group_survey import GroupState, GroupStatus, GroupSurvey, TopicLag
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
@@ -109,3 +109,16 @@ async def test_hung_broker_ends_no_lag_and_is_asked_a_few_times(monkeypatch: pyt
             await survey.refresh(0.0)
             assert _lag(survey) == {(group, TOPIC): 14 for group in GROUPS}
             assert survey.silent == []
+
+
+@pytest.mark.parametrize(
+    ("lag", "retries", "dead", "urgency"),
+    [({}, 0, 0, 0), ({TOPIC: TopicLag(3, 1.0)}, 0, 0, 1), ({}, 2, 0, 1), ({}, 0, 1, 1)],
+)
+def test_group_needs_attention_by_what_is_known_of_it(
+    lag: dict[str, TopicLag], retries: int, dead: int, urgency: int
+) -> None:
+    """A broker that does not answer would be a reason for every group."""
+    status = GroupStatus("g", None, 0, lag, retries, dead, 0, None, ["broker-b"])
+    assert status.urgency == urgency
+    assert (status.lag_messages, status.retry_backlog, status.dead_letters) == (None, None, None)

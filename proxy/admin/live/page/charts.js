@@ -5,17 +5,16 @@ import { draw, fill } from "./dom.js";
 function scale(svg, rows, most, words, length) {
   const width = svg.clientWidth || 400, height = svg.clientHeight || 130;
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-  const parts = [0.5, 1].flatMap((share) => {
-    const y = height - share * (height - 16);
-    return [draw("line", { class: "grid", x1: 0, x2: width, y1: y, y2: y }), draw("text", { x: 2, y: y - 3 }, words(share * most))];
-  });
-  fill(svg, parts);
-  return { x: (index) => width - (rows.length - 1 - index) * (width / Math.max(length - 1, 1)), y: (value) => height - (value / most) * (height - 16) };
+  const heights = [0.5, 1].map((share) => [share, height - share * (height - 16)]);
+  fill(svg, heights.map(([, y]) => draw("line", { class: "grid", x1: 0, x2: width, y1: y, y2: y })));
+  // Drawn last, so that no area covers it.
+  const label = () => svg.append(...heights.map(([share, y]) => draw("text", { x: 2, y: y - 3 }, words(share * most))));
+  return { label, x: (index) => width - (rows.length - 1 - index) * (width / Math.max(length - 1, 1)), y: (value) => height - (value / most) * (height - 16) };
 }
 
 export function areas(svg, rows, kinds, words, length) {
   const most = nice(Math.max(1, ...rows.map((values) => values.reduce((sum, value) => sum + value, 0))));
-  const { x, y } = scale(svg, rows, most, words, length);
+  const { x, y, label } = scale(svg, rows, most, words, length);
   const base = rows.map(() => 0);
   kinds.forEach((kind, number) => {
     const lower = rows.map((_, index) => `${x(index)},${y(base[index])}`).reverse();
@@ -23,11 +22,12 @@ export function areas(svg, rows, kinds, words, length) {
     const upper = rows.map((_, index) => `${x(index)},${y(base[index])}`);
     if (rows.length) svg.append(draw("polygon", { class: `area ${kind}`, points: [...upper, ...lower].join(" ") }));
   });
+  label();
 }
 
 export function lines(svg, rows, kinds, words, length) {
   const most = nice(Math.max(1, ...rows.flat().map((value) => value || 0)));
-  const { x, y } = scale(svg, rows, most, words, length);
+  const { x, y, label } = scale(svg, rows, most, words, length);
   kinds.forEach((kind, number) => {
     let path = "", gap = true;
     rows.forEach((values, index) => {
@@ -38,6 +38,7 @@ export function lines(svg, rows, kinds, words, length) {
     });
     if (path) svg.append(draw("path", { class: `trace ${kind}`, d: path }));
   });
+  label();
 }
 
 // The next of 1, 2, 5 times a power of ten, so that the axis is stable.

@@ -37,10 +37,10 @@ async function lag(name, path) {
     { name: "topic", value: (queue) => queue.topic, cell: (queue) => link("topics", queue.topic) },
     { name: "queue", value: (queue) => `${queue.broker}:${String(queue.queue).padStart(5, "0")}`, cell: (queue) => `${queue.broker}:${queue.queue}` },
     { name: "lag", number: true, value: (queue) => queue.lag, kind: (queue) => (queue.lag ? "warn" : "") },
+    { name: "member", value: (queue) => ownersOf(queue).join(), cell: (queue) => links("clients", ownersOf(queue)) },
     { name: "consumed", number: true, value: (queue) => queue.consumed },
     { name: "end", number: true, value: (queue) => queue.end },
     { name: "consumed until", value: (queue) => queue.consumed_until, cell: (queue) => moment(queue.consumed_until) },
-    { name: "member", value: (queue) => ownersOf(queue).join(), cell: (queue) => links("clients", ownersOf(queue)) },
   ], rows, "no offsets yet")];
 }
 

@@ -10,30 +10,31 @@ const STATES = { stuck: "bad", lagging: "warn", offline: "", online: "good" };
 
 export const state = (group) => badge(group.state || "unknown", STATES[group.state] || "");
 
-const unanswered = (group) => Boolean(group.unanswered && group.unanswered.length);
-
 // Messages that wait for a group: new ones, and those that failed.
 export const waiting = (group) => (group.lag || 0) + (group.retry_backlog || 0);
 
-// 1: stuck, 2: lagging, 3: dead letters, messages that wait for members, or brokers that do not answer; 4: fine.
-export const urgency = (group) => ["stuck", "lagging"].indexOf(group.state) + 1 || (unanswered(group) || group.dead_letters || (group.state === "offline" && waiting(group)) ? 3 : 4);
+// 1: stuck, 2: lagging, 3: dead letters, or messages that wait for members; 4: fine.
+export const urgency = (group) => ["stuck", "lagging"].indexOf(group.state) + 1 || (group.dead_letters || (group.state === "offline" && waiting(group)) ? 3 : 4);
 
 export function groupTable(label, groups) {
   return table(label, [
     { name: "group", value: (group) => group.name, cell: (group) => link("groups", group.name) },
     { name: "state", value: urgency, cell: state },
-    { name: "members", number: true, value: (group) => group.members },
     { name: "lag", number: true, value: (group) => group.lag, cell: (group) => short(group.lag), kind: (group) => (group.lag > 1000 ? "warn" : "") },
     { name: "oldest", number: true, value: (group) => group.lag_seconds, cell: (group) => span(group.lag_seconds) },
     { name: "rate/s", number: true, value: (group) => group.rate, cell: (group) => short(group.rate) },
     { name: "retries", number: true, value: (group) => group.retry_backlog, cell: (group) => short(group.retry_backlog) },
     { name: "dead letters", number: true, value: (group) => group.dead_letters, cell: (group) => short(group.dead_letters), kind: (group) => (group.dead_letters ? "bad" : "") },
+    { name: "members", number: true, value: (group) => group.members },
     { name: "skew", value: (group) => group.skewed, cell: (group) => (group.skewed ? badge("differs", "warn") : "–") },
     { name: "last consumed", value: (group) => group.last_consumed, cell: (group) => moment(group.last_consumed) },
   ], groups, "no consumer group");
 }
 
 const leftOutNote = (found) => (found.left_out ? note(`${found.left_out.toLocaleString()} groups are beyond admin.survey_groups: their state is unknown here, their own page has it`, "warn") : null);
+
+// Said once: any group may have messages at a broker that does not answer.
+export const unansweredNote = (found) => (found.unanswered.length ? note(`no answer from ${found.unanswered.join(", ")}: lag, retries and dead letters there are not known`, "bad") : null);
 
 const ROWS = 100; // groups of a page
 
@@ -52,7 +53,7 @@ export function groupList(view) {
     const query = filter.value === "attention" ? { attention: true } : { state: filter.value };
     const found = await get("/v1/consumer-groups", { ...query, sort: order.value, limit: ROWS, cursor });
     next = found.next;
-    return [cutNote(found, "the other pages have the rest"), leftOutNote(found), groupTable("Consumer groups", found.items), pages()];
+    return [cutNote(found, "the other pages have the rest"), leftOutNote(found), unansweredNote(found), groupTable("Consumer groups", found.items), pages()];
   }, { wide: true, note: "of all brokers, with and without members" });
   const turn = (to) => {
     cursor = to;

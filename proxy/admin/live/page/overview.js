@@ -6,7 +6,7 @@ import { areas, lines, spark } from "./charts.js";
 import { load } from "./crane.js";
 import { report } from "./dialog.js";
 import { clock, millis, round, short, span } from "./format.js";
-import { state as groupState, urgency } from "./groups.js";
+import { state as groupState, unansweredNote, urgency } from "./groups.js";
 import { table } from "./table.js";
 
 const MINUTES = 180; // seconds in the charts
@@ -17,7 +17,7 @@ let seconds = [];
 let live = null;
 let hour = null; // steps of the last hour, while the charts show it
 let progress = null; // consumer groups that need attention or have traffic; null before the first answer
-let urgent = 0; // number of groups that need attention
+let needy = null; // the first page of groups that need attention
 let groupsError = null; // the reason why they are not known
 
 const both = (second, name) => second.remoting[name] + second.grpc[name];
@@ -43,9 +43,9 @@ async function lookAtGroups() {
     const name = (live ? live.groups : []).map((group) => group.name);
     const [first, busy] = await Promise.all([get("/v1/consumer-groups", wanted), name.length ? get("/v1/consumer-groups", { name, limit: PAGE }) : { items: [] }]);
     const found = new Map([...first.items, ...busy.items].map((group) => [group.name, group]));
-    [progress, urgent, groupsError] = [[...found.values()], first.total, null];
+    [progress, needy, groupsError] = [[...found.values()], first, null];
   } catch (error) {
-    [progress, groupsError] = [[], error.message];
+    [progress, needy, groupsError] = [[], null, error.message];
   }
 }
 
@@ -115,9 +115,8 @@ function tiles() {
   $("n-p99").textContent = millis(newest && newest.p99);
   $("n-connections").textContent = short(live.connections.remoting + live.connections.grpc);
   $("n-clients").textContent = short(live.clients);
-  const known = progress && !groupsError;
-  $("n-attention").textContent = known ? String(urgent) : "–";
-  $("n-attention").className = known && urgent ? "bad" : "";
+  $("n-attention").textContent = needy ? String(needy.total) : "–";
+  $("n-attention").className = needy && needy.total ? "bad" : "";
 }
 
 function charts() {
@@ -137,20 +136,22 @@ function tables() {
     { name: "bytes/s", number: true, value: (topic) => topic.bytes_in + topic.bytes_out, cell: (topic) => short(topic.bytes_in + topic.bytes_out) },
     { name: "errors/s", number: true, value: (topic) => topic.failed, cell: (topic) => short(topic.failed), kind: (topic) => (topic.failed ? "bad" : "") },
   ], live.topics, "no traffic in the last minute")]);
-  fill($("t-groups"), [groupsError ? note(groupsError, "bad") : table("Groups that need attention or have traffic", [
+  const unanswered = new Set(needy ? needy.unanswered : []);
+  fill($("t-groups"), [needy && unansweredNote(needy), groupsError ? note(groupsError, "bad") : table("Groups that need attention or have traffic", [
     { name: "group", value: ({ group }) => group.name, cell: ({ group }) => link("groups", group.name) },
     { name: "state", value: ({ group }) => group.state, cell: ({ group }) => groupState(group) },
-    { name: "trend", cell: ({ traffic }) => spark(traffic ? traffic.trend : []) },
-    { name: "out/s", number: true, value: ({ group, traffic }) => (traffic ? traffic.delivered : group.rate), cell: ({ group, traffic }) => short(traffic ? traffic.delivered : group.rate) },
-    { name: "members", number: true, value: ({ group }) => group.members, cell: ({ group }) => `${group.members}${group.skewed ? " ⚠" : ""}`, kind: ({ group }) => (group.skewed ? "warn" : "") },
+    // The reasons for attention first: narrow screens show only the first columns.
     { name: "lag", number: true, value: ({ group }) => group.lag, cell: ({ group }) => short(group.lag), kind: ({ group }) => (group.lag > 1000 ? "warn" : "") },
     { name: "oldest", number: true, value: ({ group }) => group.lag_seconds, cell: ({ group }) => span(group.lag_seconds) },
     { name: "retries", number: true, value: ({ group }) => group.retry_backlog, cell: ({ group }) => short(group.retry_backlog) },
     { name: "dead letters", number: true, value: ({ group }) => group.dead_letters, cell: ({ group }) => short(group.dead_letters), kind: ({ group }) => (group.dead_letters ? "bad" : "") },
-  ], consumerGroups(), progress ? "no group has traffic or needs attention" : "loading…")]);
+    { name: "out/s", number: true, value: ({ group, traffic }) => (traffic ? traffic.delivered : group.rate), cell: ({ group, traffic }) => short(traffic ? traffic.delivered : group.rate) },
+    { name: "members", number: true, value: ({ group }) => group.members, cell: ({ group }) => `${group.members}${group.skewed ? " ⚠" : ""}`, kind: ({ group }) => (group.skewed ? "warn" : "") },
+    { name: "trend", cell: ({ traffic }) => spark(traffic ? traffic.trend : []) },
+  ], consumerGroups(), progress ? "no group has traffic or needs attention" : "loading…")].filter(Boolean));
   fill($("t-brokers"), [table("Brokers", [
     { name: "broker", value: (broker) => broker.name, cell: (broker) => link("brokers", broker.name) },
-    { name: "state", value: (broker) => broker.healthy, cell: (broker) => badge(broker.healthy ? "reachable" : "out of reach", broker.healthy ? "good" : "bad") },
+    { name: "state", value: (broker) => broker.healthy, cell: (broker) => brokerState(broker, unanswered) },
     { name: "addresses", value: (broker) => broker.addresses.map((address) => `${address.id}: ${address.address} (${address.state})`).join(", ") },
     { name: "average", number: true, value: (broker) => broker.average_milliseconds, cell: (broker) => millis(broker.average_milliseconds) },
     { name: "longest", number: true, value: (broker) => broker.longest_milliseconds, cell: (broker) => millis(broker.longest_milliseconds) },
@@ -163,14 +164,21 @@ function tables() {
   ], replicas)]);
 }
 
+function brokerState(broker, unanswered) {
+  if (!broker.healthy) return badge("out of reach", "bad");
+  return unanswered.has(broker.name) ? badge("no answer", "bad") : badge("reachable", "good");
+}
+
 // Consumer groups that need attention, then those with traffic.
 function consumerGroups() {
   const traffic = new Map(live.groups.map((group) => [group.name, group]));
+  const names = new Set(needy ? needy.items.map((group) => group.name) : []);
+  const rank = (group) => (names.has(group.name) ? Math.min(urgency(group), 3) : 4);
   const wanted = $("f-group").value.toLowerCase();
   return (progress || [])
-    .filter((group) => group.name.toLowerCase().includes(wanted) && (traffic.has(group.name) || urgency(group) < 4))
+    .filter((group) => group.name.toLowerCase().includes(wanted) && (traffic.has(group.name) || names.has(group.name)))
     .map((group) => ({ group, traffic: traffic.get(group.name) }))
-    .sort((one, other) => urgency(one.group) - urgency(other.group) || other.group.lag - one.group.lag)
+    .sort((one, other) => rank(one.group) - rank(other.group) || other.group.lag - one.group.lag)
     .slice(0, MAX_GROUPS);
 }
 

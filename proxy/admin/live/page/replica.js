@@ -4,8 +4,11 @@ import { get, part, write } from "./api.js";
 import { closed } from "./connection.js";
 import { action } from "./dialog.js";
 import { badge, facts, note } from "./dom.js";
-import { moment } from "./format.js";
+import { moment, span } from "./format.js";
 import { table } from "./table.js";
+
+// The values of the replica that are not shown as they are.
+const WORDS = { started: moment, uptime: span };
 
 export function replica(view, name) {
   // The replica that serves the page answers without being named; others are asked through it, and unknown ones are
@@ -17,7 +20,7 @@ export function replica(view, name) {
   const ask = async (path, more = {}) => get(path, { ...(await query()), ...more });
   view.panel("Replica", async () => {
     const found = await ask("/v1/version");
-    return facts(Object.entries(found).filter(([, value]) => typeof value !== "object").map(([key, value]) => [key.replaceAll("_", " "), key === "started" ? moment(value) : value]));
+    return facts(Object.entries(found).filter(([, value]) => typeof value !== "object").map(([key, value]) => [key.replaceAll("_", " "), (WORDS[key] || String)(value)]));
   });
   view.panel("Closed connections", async () => closed(await query()));
   view.panel("Protocol errors", async () => table("Protocol errors", [

@@ -38,6 +38,16 @@ async def test_every_dead_letter_is_listed_and_resent_though_others_arrive_meanw
         assert {(one["sent"], one["topic"]) for one in resent} == {(True, f"%RETRY%{_GROUP}")}
 
 
+async def test_resending_from_an_empty_queue_names_the_message_and_from_no_group_the_group(own: Replica) -> None:
+    topic = await create_topic(own.address, "orders", 1)
+    async with Client(own.address) as client:
+        await client.heartbeat({_GROUP: [topic]})
+        [one] = (await own.post(f"{_PATH}/resend", {"message_ids": ["unknown"]}))["items"]
+    assert (one["sent"], one["text"]) == (False, "the dead letter queue does not hold it")
+    answer = await own.write.post("/v1/consumer-groups/nope/dead-letters/resend", json={"message_ids": ["unknown"]})
+    assert (answer.status_code, answer.json()["detail"]) == (404, "there is no consumer group nope")
+
+
 @pytest.mark.parametrize(("query", "status"), [({"cursor": "bm8"}, 404), ({"limit": 101}, 422), ({"offset": 100}, 422)])
 async def test_a_page_of_dead_letters_that_does_not_exist_is_refused(
     own: Replica, query: dict[str, Any], status: int

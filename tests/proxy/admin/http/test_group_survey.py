@@ -10,7 +10,7 @@ import pytest
 
 from proxy.operations import broker_requests
 from proxy.operations.groups import group_survey
-from proxy.operations.groups.group_survey import GroupState
+from proxy.operations.groups.group_survey import GroupState, GroupStatus
 from remoting.codes import RequestCode
 from remoting.errors import RequestTimeout, ServiceUnavailable
 from tests.cluster.client import Client, create_topic, queue_fields
@@ -58,7 +58,9 @@ async def test_missing_group_is_not_found_everywhere(own: Replica) -> None:
         assert (await own.read.get(f"/v1/consumer-groups/missing{path}")).status_code == 404
 
 
-async def test_brokers_own_groups_are_not_listed(own: Replica) -> None:
+async def test_groups_of_brokers_and_proxies_are_not_listed(own: Replica) -> None:
+    for topic in own.app.settings.sync.topics:
+        await own.post("/v1/consumer-groups", {"name": f"CID_{topic}"})
     assert (await own.get("/v1/consumer-groups"))["items"] == []
 
 
@@ -126,6 +128,8 @@ async def test_broker_that_does_not_answer_makes_no_group_look_healthy(
         await survey.refresh(0.0)
         (group,) = (await own.get("/v1/consumer-groups", prefix="unseen"))["items"]
         assert group["unanswered"] == ["broker-a"]
+        urgent = await own.get("/v1/consumer-groups", attention="true")
+        assert (urgent["items"], urgent["unanswered"]) == ([], ["broker-a"]), "said once, not of every group"
         for value in ("state", "lag", "lag_seconds", "retry_backlog", "dead_letters", "rate"):
             assert group[value] is None
         assert (await own.read.get("/v1/consumer-groups/unseen")).status_code == 503
@@ -145,6 +149,7 @@ async def test_broker_that_does_not_answer_makes_no_group_look_healthy(
     assert broker_requests.ask is ask
     await survey.refresh(0.0)
     assert "gantry_consumer_survey_silent_brokers{" not in (await own.read.get("/metrics")).text
+    assert (await own.get("/v1/consumer-groups"))["unanswered"] == []
     one = await own.get("/v1/consumer-groups/unseen")
     assert (one["state"], one["lag"], one["rate"], one["unanswered"]) == ("offline", 3, 0, [])
     assert (
@@ -204,6 +209,16 @@ async def test_failing_consumer_shows_retries_and_dead_letters(own: Replica) -> 
         assert "gantry_new_dead_letters_total 1.0" in (await own.read.get("/metrics")).text
     (group,) = (await own.get("/v1/consumer-groups", prefix="failing"))["items"]
     assert group["dead_letters"] == 1
+
+
+async def test_groups_without_members_and_with_retries_are_counted(own: Replica) -> None:
+    """Beyond the limit of labels too."""
+    survey = own.app.admin_services.survey
+    await survey.refresh(0.0)
+    for members, retries, count in ((0, 2, 2), (1, 2, 0), (0, 0, 0)):
+        statuses = (GroupStatus(name, None, members, {}, retries, 0, 0, None, []) for name in ("one", "other"))
+        survey.latest = {status.name: status for status in statuses}
+        assert f"\ngantry_consumer_groups_unconsumed_retries {count}.0" in (await own.read.get("/metrics")).text
 
 
 async def test_unknown_query_parameters_are_refused(own: Replica) -> None:

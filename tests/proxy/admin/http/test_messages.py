@@ -96,6 +96,7 @@ async def test_messages_are_filtered_by_queue_offset_tag_sql_key_and_time(own: R
     from_offset = await _pages(own, path, queue=0, offset=45)
     assert [item["offset"] for item in from_offset] == [45, 46, 47, 48, 49]
     assert {item["tag"] for item in await _pages(own, path, tag="A || C", limit=9)} == {"A"}
+    assert await _pages(own, path, tag="*") == await _pages(own, path)
     by_sql = await _pages(own, path, sql="n BETWEEN 10 AND 12")
     assert {item["message_id"] for item in by_sql} == {"id-0010", "id-0011", "id-0012"}
     by_key = await _pages(own, path, key="key-3", limit=4)
@@ -186,6 +187,7 @@ async def test_wrong_requests_name_their_faults(served: Stage) -> None:
     write, path = served.replica.write, f"/v1/topics/{served.topic}/messages"
     for query, place in (
         ({"tag": "A", "sql": "a = 1"}, "query sql"),
+        ({"from": "2026-11-21T08:00:01Z", "to": "2026-11-21T08:00:00Z"}, "query to"),
         ({"sql": "a ="}, "query sql"),
         ({"offset": "3"}, "query offset"),
         ({"queue": "0", "offset": "3", "order": "newest"}, "query order"),

@@ -1,6 +1,7 @@
 """The pages of topics, groups, clients, connections, brokers and replicas, in a browser."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -49,7 +50,8 @@ async def test_group_page_explains_and_its_dead_letters_are_resent_and_purged(st
         detail = page.locator("#detail")
         await expect(detail.locator(".title")).to_contain_text(GROUP)
         await expect(detail.locator(".findings")).to_contain_text("192.0.2.7@4711 fails on messages of")
-        await expect(detail.locator(".findings")).to_contain_text("1 dead letter")
+        await expect(detail.locator(".findings")).to_contain_text("1 dead letter: failed in all deliveries")
+        await expect(detail.get_by_role("button", name="member", exact=True)).to_be_in_viewport()
         await expect(detail.get_by_role("table", name="Members")).to_contain_text("192.0.2.7@4711")
         await detail.get_by_label(f"choose {UNIQUE_ID}").check()
         await confirm(page, "Resend chosen", f"1 message sent to %RETRY%{GROUP}")
@@ -101,6 +103,7 @@ async def test_dead_letters_beyond_the_first_page_are_shown_and_all_are_resent(s
         await panel.get_by_role("button", name="Older").click()
         await expect(rows).to_have_count(2)
         await expect(panel.get_by_role("button", name="Older")).to_be_disabled()
+        await expect(panel.get_by_role("button", name="Older")).to_have_css("opacity", "0.5")
         await panel.get_by_role("button", name="Newer").click()
         await expect(rows).to_have_count(100)
         await confirm(page, "Resend all", "102 dead letters sent")
@@ -175,6 +178,8 @@ async def test_page_of_another_replica_neither_shows_nor_drains_this_one(staged:
         name = (await staged.replica.get("/v1/live"))["replica"]
         assert not staged.replica.app.core.drain.draining
         await open_page(page, url, f"replicas/{name}")
+        uptime = page.get_by_role("region", name="Replica", exact=True).locator("dt", has_text="uptime")
+        await expect(uptime.locator("+ dd")).to_have_text(re.compile(r"^\d+ (s|min|h)$"))
         await confirm(page, "Drain", "the replica drains")
     assert staged.replica.app.core.drain.draining
 
@@ -193,7 +198,7 @@ async def test_retries_that_wait_for_a_group_without_members_need_attention(stag
         async def answer(route: Route) -> None:
             url = route.request.url.partition("?")[0]
             if url.endswith("/consumer-groups"):
-                await route.fulfill(json={"items": [summary], "total": 1, "next": None})
+                await route.fulfill(json={"items": [summary], "total": 1, "next": None, "unanswered": []})
             elif url.endswith(path):
                 await route.fulfill(json=group)
             elif url.endswith("/lag"):
@@ -205,6 +210,8 @@ async def test_retries_that_wait_for_a_group_without_members_need_attention(stag
         url = staged.replica.app.admin.url
         await page.goto(str(url))
         await expect(page.locator("#n-attention")).to_have_text("1")
+        for reason in ("lag", "retries", "dead letters"):
+            await expect(page.locator("#t-groups").get_by_role("button", name=reason)).to_be_in_viewport()
         await open_page(page, url, f"groups/{GROUP}")
         findings = page.locator("#detail .findings")
         await expect(findings).to_contain_text("It has no member, and 3 messages wait")

@@ -49,6 +49,8 @@ async def test_page_shows_the_traffic_of_a_busy_replica(busy: Replica) -> None:
         await expect(page.locator("#codes")).to_contain_text("SEND_MESSAGE_V2")
         await expect(page.locator("#n-requests")).to_contain_text("/s")
         await expect(page.locator("#c-requests polygon").first).to_be_attached()
+        # No area covers the numbers of the axis.
+        await expect(page.locator("#c-requests polygon ~ text")).to_have_count(2)
         await expect(page.locator("#t-topics")).to_contain_text("<script>alert(1)</script>")
         await page.locator("#f-topic").fill("BILL")
         await expect(page.locator("#t-topics tbody tr")).to_have_count(1)
@@ -123,6 +125,18 @@ async def test_table_that_cannot_be_read_shows_its_error_and_no_other_is_lost(tm
         await expect(page.locator("#t-clients tbody tr").first).to_contain_text("reads")
         await page.unroute("**/v1/consumer-groups**")
         await expect(page.locator("#n-attention")).to_have_text("0")
+
+
+async def test_broker_that_does_not_answer_is_said_once(tmp_path: Path) -> None:
+    async with replica(tmp_path) as served, browsing() as page:
+        groups = {"items": [], "total": 0, "next": None, "left_out": 0, "unanswered": ["broker-a"]}
+        await page.route("**/v1/consumer-groups**", lambda route: route.fulfill(json=groups))
+        await page.goto(str(served.app.admin.url))
+        await expect(page.locator("#t-groups")).to_contain_text("no answer from broker-a")
+        await expect(page.locator("#t-brokers tbody tr")).to_contain_text("no answer")
+        await expect(page.locator("#n-attention")).to_have_text("0")
+        await page.goto(f"{served.app.admin.url}/#/groups")
+        await expect(page.locator("#detail")).to_contain_text("no answer from broker-a")
 
 
 async def test_page_shows_the_busiest_of_thousands_of_topics(tmp_path: Path) -> None:

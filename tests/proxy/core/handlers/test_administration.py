@@ -3,11 +3,15 @@ from typing import Any
 
 import pytest
 
+from proxy.settings.auth import AuthSettings
+from proxy.settings.grpc import GrpcSettings
+from proxy.settings.model import Settings
+from proxy.settings.replication import SyncSettings
 from remoting import command as commands
 from remoting import fastjson
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
-from remoting.errors import RemotingError, ServiceUnavailable, TopicNotExist
+from remoting.errors import NotPermitted, RemotingError, ServiceUnavailable, TopicNotExist
 from remoting.fastjson import ObjectKeys
 from remoting.requests import REQUESTS
 from tests.proxy.fakes import FakeBackend, FakeChannel, peer, stage
@@ -50,6 +54,19 @@ async def test_changes_reach_all_brokers(code: RequestCode) -> None:
     on = stage(backend())
     assert (await on.ask(tool(code))).code == ResponseCode.SUCCESS
     assert [sent.broker for sent in on.backend.sent] == sorted(_BROKERS)
+
+
+@pytest.mark.parametrize("topic", ["own-members", "own-renewals", "own-traces", "own-audit"])
+async def test_topics_of_the_settings_are_not_deleted(topic: str) -> None:
+    own = Settings(
+        sync=SyncSettings(topic="own-members", renewals="own-renewals"),
+        grpc=GrpcSettings(trace_topic="own-traces"),
+        auth=AuthSettings(audit_topic="own-audit"),
+    )
+    on = stage(backend(), settings=own)
+    with pytest.raises(NotPermitted, match=f"topic {topic} belongs to Gantry"):
+        await on.ask(tool(_C.DELETE_TOPIC_IN_BROKER, topic=topic))
+    assert on.backend.sent == []
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,9 @@ def test_one_client_is_shown(served: AdminShell) -> None:
             if found:
                 break
         name = found[0]["client_id"]
+        assert name in served.ok("clients", "list").out
         assert served.ok("clients", "list", "--protocol", "remoting", "--json").objects
+        assert served.ok("clients", "--protocol", "grpc", "list", "--json").objects == []
         assert served.ok("clients", "--protocol", "grpc", "--json").objects == []
         assert served.ok("clients", "show", name, "--json").object["consumer_groups"] == ["readers"]
         text = served.ok("clients", "show", name).out
@@ -147,6 +149,7 @@ def test_top_prints_topics_and_groups_once(served: AdminShell) -> None:
     figures = served.ok("top", "--once", "--json").object
     assert figures["ready"] is True
     assert {"topics", "groups", "second", "clients"} <= figures.keys()
+    assert figures["unanswered"] == []
     shown = served.ok("top", "--once").out
     heading, _, first, *_ = shown.splitlines()[2:]
     assert len(heading.rstrip()) == len(first.rstrip()), "figures end where their headings end"
@@ -192,7 +195,9 @@ def test_all_dead_letters_are_listed_and_resent_in_steps(served: AdminShell) -> 
         (("--all", "--before", cursor), "all"),
     ):
         assert served.refused("dlq", "resend", "billing", *words, status=2) == f"send {number} {question}"
-    assert "not both" in served.refused("dlq", "resend", "billing", "--all", "an-id", status=2)
+    for words in (("--all",), ("--max", "32"), ("--before", cursor)):
+        refused = served.refused("dlq", "resend", "billing", "an-id", *words, "--yes", status=2)
+        assert refused == f"give ids or {words[0]}, not both"
     sent = served.ok("dlq", "resend", "billing", "--all", "--to", "retry", "--yes").out.splitlines()
     assert sent[0] == f"{message_id(129)} sent to %RETRY%billing"
     assert (len(sent), sent[-1]) == (131, "130 sent, 0 not sent")

@@ -27,6 +27,8 @@ def test_rates_pairs_and_counts() -> None:
     assert arguments.rate("500/s") == arguments.rate("500") == 500
     assert arguments.pair("a=b=c") == ("a", "b=c")
     assert arguments.positive("7") == 7
+    assert arguments.queues("1024") == 1024
+    assert arguments.retries("0") == 0
 
 
 def test_queues_are_numbers_with_or_without_their_broker() -> None:
@@ -72,6 +74,9 @@ def test_filters() -> None:
         (arguments.rate, "nan/s"),
         (arguments.positive, "0"),
         (arguments.positive, "-1"),
+        (arguments.queues, "0"),
+        (arguments.queues, "1025"),
+        (arguments.retries, "10001"),
         (arguments.pair, "=v"),
         (arguments.pair, "k"),
         (arguments.start, "yesterday"),
