@@ -27,7 +27,13 @@ def _asked(until: int, empty_from: int) -> pd.DataFrame:
         (_BEGIN + 6, _BEGIN, ("sender",), False),
         (_BEGIN, _PERIODS, ("sender", "receiver"), False),
     ],
-    ids=["retired", "its group asks on", "its sender is gone", "its group is gone", "requests in vain are not recorded"],
+    ids=[
+        "retired",
+        "its group asks on",
+        "its sender is gone",
+        "its group is gone",
+        "requests in vain are not recorded",
+    ],
 )
 def test_a_topic_is_retired_if_its_group_goes_too_and_all_clients_work_on(
     until: int, empty_from: int, alive: tuple[str, ...], retired: bool

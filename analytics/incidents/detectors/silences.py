@@ -186,9 +186,7 @@ def _is_planned(tables: Tables, name: str, value: str, begin: float) -> bool:
 def _has_successor(counts: Array, first: Array, place: int, start: int) -> bool:
     """Return whether ranges without requests before take over: clients that moved are not silent."""
     new = np.flatnonzero(
-        (first >= start - _MOVING // STEP)
-        & (first <= start + _PLANNED // STEP)
-        & (np.arange(len(counts)) != place)
+        (first >= start - _MOVING // STEP) & (first <= start + _PLANNED // STEP) & (np.arange(len(counts)) != place)
     )
     # Until the first of them moves, the old range has all requests.
     moved = min(int(first[new].min()), start) if new.size else start
