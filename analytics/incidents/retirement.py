@@ -8,10 +8,10 @@ _LAST = 7200.0
 
 
 def is_retired(tables: Tables, topic: str, begin: float) -> bool:
-    """Return whether a topic is given up. begin: seconds since 1970 of its silence, which lasts to the end of the records.
+    """Return whether a topic is given up. begin: seconds since 1970 of its silence, which lasts to the records' end.
 
-    After a crash, the groups of the topic ask on, or clients of theirs or of its senders make no request at all. A group
-    that asks a last time in vain shows that requests without messages are recorded.
+    After a crash, the groups of the topic ask on, or clients of theirs or of its senders make no request at all. A
+    group that asks a last time in vain shows that requests without messages are recorded.
     """
     if tables.members.empty:
         return False

@@ -18,7 +18,7 @@ _PLANNED = ("drain", "operator", "local")
 # An address loses a connection every eight hours at least.
 _STORM = Limits(factor=4.0, events=8, share=0.01, ratio=4.0, likelihood=40.0, floor=1e-5)
 _CHURN = Limits(factor=6.0, events=20, share=0.0, ratio=8.0, likelihood=40.0, floor=1e-5)
-# Connections of one address, or of one of the clients behind it, for a churn; periods around it in which they are of it.
+# Connections of one address, or of one of the clients behind it, for a churn; periods around that belong to it.
 _EACH, _NEAR = 12, 12
 
 
@@ -36,9 +36,11 @@ def connections(tables: Tables) -> list[Finding]:
         found.append(finding(tables, cluster, Kind.CONNECTION_STORM, cluster.start, {"cause": cause}))
     # By address too: a client that has a new name for each connection has only its address in common.
     over = _exposure(tables, closes, ("network", "address", "client"))
-    for cluster in scan(closes[~abnormal & ~closes["cause"].isin(_PLANNED)], over, _CHURN):
-        if cluster.bad >= _EACH * max(cluster.events["address"].nunique(), _lasting(tables, cluster), 1):
-            found.append(finding(tables, cluster, Kind.CONNECTION_CHURN, cluster.start, {"cause": "reconnects"}))
+    found += [
+        finding(tables, cluster, Kind.CONNECTION_CHURN, cluster.start, {"cause": "reconnects"})
+        for cluster in scan(closes[~abnormal & ~closes["cause"].isin(_PLANNED)], over, _CHURN)
+        if cluster.bad >= _EACH * max(cluster.events["address"].nunique(), _lasting(tables, cluster), 1)
+    ]
     return found
 
 
