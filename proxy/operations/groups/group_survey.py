@@ -42,6 +42,9 @@ _ABSENT = (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXI
 _OFFLINE_ROUNDS = 4
 # Seconds for which metrics keep the last complete status of a group.
 KEPT_SECONDS = 3600.0
+# A group fails if more messages wait for their redelivery than it consumes in this many seconds, and more than a few.
+_FAILING_SECONDS = 60.0
+_FEW_RETRIES = 10
 # Shortest time of a rate: clients commit their offsets every five seconds.
 _MIN_RATE_SECONDS = 5.0
 
@@ -92,15 +95,22 @@ class GroupStatus:
     def urgency(self) -> int:
         """How much it needs attention; 0: it does not.
 
-        3: stuck; 2: lagging; 1: dead letters, or messages that wait for members. As far as it is known: a broker that
-        does not answer is no reason of its own, as it would be one for every group.
+        3: stuck; 2: lagging; 1: dead letters, messages that wait for members, or failing. As far as it is known: a
+        broker that does not answer is no reason of its own, as it would be one for every group.
         """
         if self.state is GroupState.STUCK:
             return 3
         if self.state is GroupState.LAGGING:
             return 2
         waits = not self.members and bool(self._known_lag_messages or self.known_retry_backlog)
-        return 1 if self.known_dead_letters or waits else 0
+        return 1 if self.known_dead_letters or waits or self.failing else 0
+
+    @property
+    def failing(self) -> bool:
+        """Whether many of its messages fail: their first dead letters come hours later, after all redeliveries."""
+        if self.rate is None:
+            return False
+        return self.known_retry_backlog > max(_FEW_RETRIES, self.rate * _FAILING_SECONDS)
 
     @property
     def retry_backlog(self) -> int | None:

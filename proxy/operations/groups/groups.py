@@ -90,6 +90,7 @@ class GroupHealth(Answer):
     lag: int | None = Field(description="messages that wait in its topics, without retries")
     lag_seconds: float | None = Field(description="age of the oldest of them")
     retry_backlog: int | None = Field(description="messages that wait for their redelivery")
+    failing: bool | None = Field(description="whether more than 10 of them wait, and more than it consumes in a minute")
     dead_letters: int | None = Field(description="messages in its dead letter queue")
     rate: float | None = Field(description="consumed messages per second", examples=[120.5])
     last_consumed: Timestamp | None = Field(description="store time of the last consumed message")
@@ -105,6 +106,7 @@ class GroupHealth(Answer):
             "lag": status.lag_messages,
             "lag_seconds": status.lag_seconds,
             "retry_backlog": status.retry_backlog,
+            "failing": status.failing,
             "dead_letters": status.dead_letters,
             "rate": status.rate,
             "last_consumed": at_milliseconds(status.last_consumed),

@@ -122,3 +122,15 @@ def test_group_needs_attention_by_what_is_known_of_it(
     status = GroupStatus("g", None, 0, lag, retries, dead, 0, None, ["broker-b"])
     assert status.urgency == urgency
     assert (status.lag_messages, status.retry_backlog, status.dead_letters) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("retries", "rate", "failing"),
+    [(10, 0.0, False), (11, 0.0, True), (600, 10.0, False), (601, 10.0, True), (600, None, False)],
+)
+def test_group_with_more_retries_than_it_consumes_in_a_minute_needs_attention(
+    retries: int, rate: float | None, failing: bool
+) -> None:
+    """Its first dead letter comes hours after the first failure."""
+    status = GroupStatus("g", GroupState.ONLINE, 1, {}, retries, 0, 0, rate, [])
+    assert (status.failing, status.urgency) == (failing, int(failing))

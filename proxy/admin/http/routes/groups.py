@@ -64,8 +64,8 @@ async def list_consumer_groups(
     attention: Annotated[
         bool | None,
         Query(
-            description="only groups that are stuck or lagging, have dead letters, or have messages and no members; or "
-            "only the others"
+            description="only groups that are stuck, lagging or failing, have dead letters, or have messages and no "
+            "members; or only the others"
         ),
     ] = None,
     name: Annotated[

@@ -62,7 +62,7 @@ function* skewed(group) {
 
 function* rest(group) {
   if (group.state === "stuck") yield [make("b", {}, "Stuck"), ": a queue has had waiting messages for two minutes, and none was consumed."];
-  if (group.retry_backlog) yield [`${count(group.retry_backlog, "message")} failed and wait for their next delivery.`];
+  if (group.retry_backlog) yield [make("b", { class: group.failing ? "bad" : "" }, `${count(group.retry_backlog, "message")} failed`), " and wait for their next delivery."];
   if (group.dead_letters) yield [make("b", { class: "bad" }, count(group.dead_letters, "dead letter")), ": failed in all deliveries; inspect and resend below."];
   if (group.members.length && group.rate !== null && group.lag > 1000 && group.rate > 0) yield [`At ${short(group.rate)} messages per second, the lag would take ${span(group.lag / group.rate)} without new messages.`];
 }

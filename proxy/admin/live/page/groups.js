@@ -13,8 +13,8 @@ export const state = (group) => badge(group.state || "unknown", STATES[group.sta
 // Messages that wait for a group: new ones, and those that failed.
 export const waiting = (group) => (group.lag || 0) + (group.retry_backlog || 0);
 
-// 1: stuck, 2: lagging, 3: dead letters, or messages that wait for members; 4: fine.
-export const urgency = (group) => ["stuck", "lagging"].indexOf(group.state) + 1 || (group.dead_letters || (group.state === "offline" && waiting(group)) ? 3 : 4);
+// 1: stuck, 2: lagging, 3: dead letters, failing, or messages that wait for members; 4: fine.
+export const urgency = (group) => ["stuck", "lagging"].indexOf(group.state) + 1 || (group.dead_letters || group.failing || (group.state === "offline" && waiting(group)) ? 3 : 4);
 
 export function groupTable(label, groups) {
   return table(label, [
@@ -23,7 +23,7 @@ export function groupTable(label, groups) {
     { name: "lag", number: true, value: (group) => group.lag, cell: (group) => short(group.lag), kind: (group) => (group.lag > 1000 ? "warn" : "") },
     { name: "oldest", number: true, value: (group) => group.lag_seconds, cell: (group) => span(group.lag_seconds) },
     { name: "rate/s", number: true, value: (group) => group.rate, cell: (group) => short(group.rate) },
-    { name: "retries", number: true, value: (group) => group.retry_backlog, cell: (group) => short(group.retry_backlog) },
+    { name: "retries", number: true, value: (group) => group.retry_backlog, cell: (group) => short(group.retry_backlog), kind: (group) => (group.failing ? "warn" : "") },
     { name: "dead letters", number: true, value: (group) => group.dead_letters, cell: (group) => short(group.dead_letters), kind: (group) => (group.dead_letters ? "bad" : "") },
     { name: "members", number: true, value: (group) => group.members },
     { name: "skew", value: (group) => group.skewed, cell: (group) => (group.skewed ? badge("differs", "warn") : "–") },

@@ -143,7 +143,7 @@ function tables() {
     // The reasons for attention first: narrow screens show only the first columns.
     { name: "lag", number: true, value: ({ group }) => group.lag, cell: ({ group }) => short(group.lag), kind: ({ group }) => (group.lag > 1000 ? "warn" : "") },
     { name: "oldest", number: true, value: ({ group }) => group.lag_seconds, cell: ({ group }) => span(group.lag_seconds) },
-    { name: "retries", number: true, value: ({ group }) => group.retry_backlog, cell: ({ group }) => short(group.retry_backlog) },
+    { name: "retries", number: true, value: ({ group }) => group.retry_backlog, cell: ({ group }) => short(group.retry_backlog), kind: ({ group }) => (group.failing ? "warn" : "") },
     { name: "dead letters", number: true, value: ({ group }) => group.dead_letters, cell: ({ group }) => short(group.dead_letters), kind: ({ group }) => (group.dead_letters ? "bad" : "") },
     { name: "out/s", number: true, value: ({ group, traffic }) => (traffic ? traffic.delivered : group.rate), cell: ({ group, traffic }) => short(traffic ? traffic.delivered : group.rate) },
     { name: "members", number: true, value: ({ group }) => group.members, cell: ({ group }) => `${group.members}${group.skewed ? " ⚠" : ""}`, kind: ({ group }) => (group.skewed ? "warn" : "") },
