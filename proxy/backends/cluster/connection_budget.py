@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from protocol_negotiation.address_limit import source_of
 from protocol_negotiation.peer import HostPort
+from remoting.counts import count_down
 from remoting.errors import Overloaded
 
 _Source = str | int | None
@@ -52,9 +53,7 @@ class ConnectionBudget:
 
     def _release(self, source: _Source) -> None:
         self._count -= 1
-        self._counts[source] -= 1
-        if not self._counts[source]:
-            del self._counts[source]
+        count_down(self._counts, source)
 
     def __len__(self) -> int:
         return self._count

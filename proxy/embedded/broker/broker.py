@@ -23,7 +23,7 @@ from proxy.embedded.broker.fifo_locks import FifoLocks
 from proxy.embedded.broker.group_notices import GroupNotices
 from proxy.embedded.broker.groups import Groups
 from proxy.embedded.broker.lock_table import QueueLocks
-from proxy.embedded.broker.long_polls import LongPoll, LongPolls, has_place, source_of_client
+from proxy.embedded.broker.long_polls import LongPoll, LongPolls
 from proxy.embedded.broker.members import Members
 from proxy.embedded.broker.offsets import Offsets
 from proxy.embedded.broker.poll_waking import ANY_QUEUE, PollWaking
@@ -31,6 +31,7 @@ from proxy.embedded.broker.pop_checkpoints import Checkpoints
 from proxy.embedded.broker.poppers import PopKey
 from proxy.embedded.broker.request import Answer, Reply, Request, java_bool
 from proxy.embedded.broker.settings import BrokerSettings
+from proxy.embedded.broker.source_share import has_place, source_of_client
 from proxy.embedded.broker.statistics import Statistics
 from proxy.embedded.broker.topics import Topics
 from proxy.embedded.broker.transactions import Transactions

@@ -6,8 +6,8 @@ import orjson
 
 from proxy.embedded.broker.broker import Broker
 from proxy.embedded.broker.lock_table import Queue
-from proxy.embedded.broker.long_polls import source_of_client
 from proxy.embedded.broker.request import Answer, Request
+from proxy.embedded.broker.source_share import source_of_client
 from remoting import command as commands
 from remoting.errors import BodyError
 from remoting.fastjson import load_request

@@ -4,7 +4,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from proxy.embedded.broker.long_polls import Source, has_place
+from proxy.embedded.broker.source_share import Source, has_place
+from remoting.counts import count_down
 
 # Topic, broker name, queue id.
 Queue = tuple[str, str, int]
@@ -70,6 +71,4 @@ class QueueLocks:
 
     def _forget(self, lock: _Lock) -> None:
         self._total -= 1
-        self._counts[lock.source] -= 1
-        if not self._counts[lock.source]:
-            del self._counts[lock.source]
+        count_down(self._counts, lock.source)

@@ -12,26 +12,20 @@ from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from protocol_negotiation.address_limit import source_of
-from proxy.core.channel import Channel
 from proxy.embedded.broker.filters import Filter, SqlFilter
 from proxy.embedded.broker.request import Reply, Request
+from proxy.embedded.broker.source_share import Source, source_of_client
 from proxy.embedded.broker.work_budget import WorkBudget
 from remoting import command as commands
 from remoting.codes import ResponseCode
+from remoting.counts import count_down
 
 _log = logging.getLogger("gantry.embedded")
 
 _Key = TypeVar("_Key", bound=Hashable)
-_Counted = TypeVar("_Counted", bound=Hashable)
 
 # Minimum number of outdated deadlines before the deadlines are rebuilt.
 _MIN_OUTDATED = 1024
-# Polls of one source address that may wait as long as there is any place.
-_FEW = 16
-
-# The key of a source address.
-Source = str | int | None
 
 
 @dataclass(eq=False, slots=True)
@@ -62,21 +56,6 @@ class LongPoll:
         """Complete the reply without a message; the client is gone, but its request still counts as in flight."""
         if not self.reply.done():
             self.reply.set_result(commands.response(self.empty_code))
-
-
-def source_of_client(channel: Channel | None) -> Source:
-    """Return the source address of a client; None for this process itself and for Unix sockets."""
-    return None if channel is None else source_of(channel.peer.address)
-
-
-def has_place(own: int, taken: int, maximum: int) -> bool:
-    """Return whether another poll may wait beside `taken` ones, `own` of which have its source address.
-
-    An address may have twice as many as are still free, so that it never takes all places: the dynamic threshold of
-    Choudhury and Hahne (Dynamic Queue Length Thresholds for Shared-Memory Packet Switches, 1998).
-    """
-    free = maximum - taken
-    return free > 0 and own < max(_FEW, 2 * free)
 
 
 def _ignore(_: object) -> None:
@@ -158,8 +137,8 @@ class LongPolls(Generic[_Key]):
             del self._polls[key]
         self.total -= 1
         source = poll.source
-        _count_down(self._of_sources, source)
-        _count_down(self._of_key, (key, source))
+        count_down(self._of_sources, source)
+        count_down(self._of_key, (key, source))
         self._removed(key)
         if poll.abandoned:
             poll.end()
@@ -174,10 +153,3 @@ def _fits(poll: LongPoll, fits: Callable[[LongPoll], bool]) -> bool:
     except Exception:
         _log.exception("the filter of a long poll failed")
         return True
-
-
-def _count_down(counts: Counter[_Counted], key: _Counted) -> None:
-    """Count down; forget what is no longer counted."""
-    counts[key] -= 1
-    if not counts[key]:
-        del counts[key]

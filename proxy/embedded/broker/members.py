@@ -10,6 +10,7 @@ from typing import Any
 
 from proxy.core.channel import Channel
 from proxy.embedded.broker.filters import Subscription, version
+from remoting.counts import count_down
 
 BROADCASTING = "BROADCASTING"
 
@@ -92,7 +93,7 @@ class Members:
         memberships = self._memberships.setdefault(channel, _Memberships())
         former = clients.get(channel)
         if former is not None:
-            _count_down(memberships.counts, former.client_id)
+            count_down(memberships.counts, former.client_id)
         clients[channel] = client
         memberships.counts[client.client_id] += 1
         return memberships
@@ -133,7 +134,7 @@ class Members:
 
     def _forget(self, channel: Channel, memberships: _Memberships, client: Client) -> None:
         """Count a client's group down, and forget a channel that has left all groups."""
-        _count_down(memberships.counts, client.client_id)
+        count_down(memberships.counts, client.client_id)
         if not memberships.counts:
             del self._memberships[channel]
 
@@ -142,7 +143,7 @@ class Members:
         if client is None:
             return
         channels = self._producer_channels[client.client_id]
-        _count_down(channels, channel)
+        count_down(channels, channel)
         if not channels:
             del self._producer_channels[client.client_id]
 
@@ -205,13 +206,6 @@ class Members:
 
 
 _NO_MEMBERSHIPS = _Memberships()
-
-
-def _count_down(counts: Counter[Any], key: object) -> None:
-    """Count down; forget what is no longer counted."""
-    counts[key] -= 1
-    if not counts[key]:
-        del counts[key]
 
 
 def _subscribe(consumers: Consumers, data: Mapping[str, Any]) -> bool:

@@ -13,6 +13,7 @@ from functools import partial
 
 from proxy.embedded.broker.work_budget import WorkBudget
 from proxy.embedded.store import Store
+from remoting.counts import count_down
 
 # Minimum number of outdated times before the times are rebuilt.
 _MIN_OUTDATED = 1024
@@ -116,9 +117,7 @@ class Checkpoints:
         if self._checkpoints.pop(key, None) is None:
             return
         pair = key[:2]
-        self._counts[pair[1]] -= 1
-        if not self._counts[pair[1]]:
-            del self._counts[pair[1]]
+        count_down(self._counts, pair[1])
         del self._keys[pair][key]
         if not self._keys[pair]:
             del self._keys[pair]

@@ -8,11 +8,12 @@ from proxy.embedded.broker.errors import Refused, refusal
 from proxy.embedded.broker.fifo_locks import FifoLock
 from proxy.embedded.broker.filters import Filter, SqlFilter, new_filter
 from proxy.embedded.broker.groups import Group
-from proxy.embedded.broker.long_polls import LongPoll, has_place
+from proxy.embedded.broker.long_polls import LongPoll
 from proxy.embedded.broker.pop_checkpoints import Checkpoint
 from proxy.embedded.broker.pulling import consuming_group, readable_topic
 from proxy.embedded.broker.queues import READ_SIZE, Fetched, Status, fetch
 from proxy.embedded.broker.request import Answer, Request
+from proxy.embedded.broker.source_share import has_place
 from proxy.embedded.broker.topics import Topic
 from remoting import command as commands
 from remoting import messages, pop, pop_offset_info, properties

@@ -6,10 +6,11 @@ from proxy.embedded.broker.broker import Broker
 from proxy.embedded.broker.errors import Forbidden, ForbiddenType, Refused
 from proxy.embedded.broker.filters import Filter, Subscription, new_filter
 from proxy.embedded.broker.groups import Group
-from proxy.embedded.broker.long_polls import LongPoll, has_place, source_of_client
+from proxy.embedded.broker.long_polls import LongPoll
 from proxy.embedded.broker.queues import READ_SIZE, Fetched, Status, fetch
 from proxy.embedded.broker.request import Answer, Request
 from proxy.embedded.broker.sending import known_group
+from proxy.embedded.broker.source_share import has_place, source_of_client
 from proxy.embedded.broker.topics import Topic
 from proxy.embedded.store import StorageError
 from remoting import command as commands
