@@ -218,9 +218,8 @@ class App:
         )
         self._connections = OpenConnections(self.remoting, self.grpc)
         if authority is not None:
-            revocation = Revocation(self.core, authority, lambda: self.channels, self.grpc)
-            if self._node is not None:
-                revocation.end_at_broker = self._node.backend.broker.end_memberships
+            end_at_broker = None if self._node is None else self._node.backend.broker.end_memberships
+            revocation = Revocation(self.core, authority, lambda: self.channels, self.grpc, end_at_broker)
             authority.change_listeners.append(revocation.apply)
             if settings.auth.jwks is not None:
                 authority.refreshers.append(revocation.expire)

@@ -29,13 +29,16 @@ _REVOKED = "the permission was revoked"
 _WITHDRAWN = "the credential was revoked"
 _EXPIRED = "the credential has expired"
 
+# Ends the memberships for which its argument returns False, and returns their number.
+EndMemberships = Callable[[Callable[[Channel, str], bool]], int]
+
 
 class Revocation:
     """Ends polls, memberships and clients that changed users, credentials and policies, or expired tokens, no longer
     permit.
 
-    channels: returns the open remoting connections. clock: seconds since 1970. end_at_broker: ends the memberships at
-    the embedded broker for which its argument returns False, and returns their number; without that broker, 0.
+    channels: returns the open remoting connections. end_at_broker: of the embedded broker, if there is one. clock:
+    seconds since 1970.
     """
 
     def __init__(
@@ -44,12 +47,13 @@ class Revocation:
         authority: Authority,
         channels: Callable[[], Iterable[RemotingChannel]],
         grpc: GrpcFrontend,
+        end_at_broker: EndMemberships | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._core = core
         self._authority = authority
         self._channels = channels
-        self.end_at_broker: Callable[[Callable[[Channel, str], bool]], int] = lambda may_stay: 0
+        self._end_at_broker = end_at_broker
         self._clients = grpc.clients
         self._streams = grpc.service.telemetry.streams
         self._lifecycle = grpc.service.client_lifecycle
@@ -126,6 +130,8 @@ class Revocation:
 
     def _end_memberships_at_broker(self) -> int:
         """End memberships of the embedded broker's own listener, whose connections may be those of other replicas."""
+        if self._end_at_broker is None:
+            return 0
         channels: dict[Channel, RemotingChannel] = {
             channel: channel for channel in self._channels() if isinstance(channel, BrokerChannel)
         }
@@ -134,7 +140,7 @@ class Revocation:
             known = channels.get(channel)
             return known is None or self._may_be_in(known, group)
 
-        return self.end_at_broker(may_stay) if channels else 0
+        return self._end_at_broker(may_stay) if channels else 0
 
     def _may_stay(self, member: Member, channel: RemotingChannel) -> bool:
         """Return whether a member may be in all its groups: its last heartbeat need not name those of former ones.

@@ -103,7 +103,7 @@ class Store(Protocol):
     def head(self, topic: str, queue_id: int, offset: int, size: int) -> bytes | None:
         """Return the first bytes of the record at a queue offset, without a check for damage; None if there is none.
 
-        A reader of many times need not read the bodies, which may have megabytes.
+        A reader of many times need not read the bodies, which may have megabytes. Raises StorageBusy.
         """
 
     def tag_codes(self, topic: str, queue_id: int, offset: int, count: int) -> list[int]:

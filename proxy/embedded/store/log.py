@@ -227,14 +227,17 @@ class Log:
         return frame.payload_of(data, position, part.seed)
 
     def read_head(self, position: int, size: int) -> bytes | None:
-        """Return the first bytes of the payload of the message frame at a position, which may be damaged, or None."""
+        """Return the first bytes of the payload of the message frame at a position, which may be damaged, or None.
+
+        Raises StorageBusy.
+        """
         part = self._at(position)
         if part is None:
             return None
         try:
             data = self._read(part, HEAD.size + size, position)
         except OSError as error:
-            _log.error("the log cannot be read at %d: %s", position, error)
+            _report_unreadable(position, error)
             return None
         return data[HEAD.size :] if len(data) == HEAD.size + size and frame.measure(data, 0) >= len(data) else None
 

@@ -53,7 +53,10 @@ class StoreReader:
         return records
 
     def head(self, topic: str, queue_id: int, offset: int, size: int) -> bytes | None:
-        """Return the first bytes of the record at a queue offset, without a check for damage; None if there is none."""
+        """Return the first bytes of the record at a queue offset, without a check for damage; None if there is none.
+
+        Raises StorageBusy.
+        """
         queue = self._state.queue(topic, queue_id)
         if queue is None or not self._state.first(queue, self._log.start) <= offset < queue.next:
             return None
