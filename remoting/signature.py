@@ -14,6 +14,7 @@ from functools import partial
 from operator import itemgetter
 
 from remoting.command import RemotingCommand
+from remoting.message_query import BY_UNIQUE_ID
 
 ACCESS_KEY = "AccessKey"
 SIGNATURE = "Signature"
@@ -21,7 +22,7 @@ SECURITY_TOKEN = "SecurityToken"  # noqa: S105  # a name
 SIGNATURE_FIELDS = (ACCESS_KEY, SIGNATURE, SECURITY_TOKEN)
 
 # Clients up to 4.9.3 add this field of QUERY_MESSAGE after they have signed the request.
-_UNSIGNED_FIELD = "_UNIQUE_KEY_QUERY"
+_UNSIGNED_FIELD = BY_UNIQUE_ID
 _LAST_VERSION_WITH_UNSIGNED_FIELD = 399
 
 _BLOCK_SIZE = 64

@@ -15,11 +15,14 @@ from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ServiceUnavailable, TopicNotExist
+from remoting.message_query import unique_id_query
 from remoting.messages import StoredMessage
 from remoting.names import HALF_TOPIC
 
 # Half messages of a process, of 500 bytes each at most.
 _LIMIT: Final = 50_000
+# Half messages of a broker's reply.
+_MAX_FOUND: Final = 32
 # Characters of the longest id that is looked up.
 _MAX_ID: Final = 256
 # Seconds before each look-up: brokers index a message a moment after it was stored.
@@ -95,17 +98,7 @@ class HalfMessages:
 
 
 def _query_of(broker: str, message_id: str) -> RemotingCommand:
-    fields = {
-        "topic": HALF_TOPIC,
-        "key": message_id,
-        "maxNum": "32",
-        "beginTimestamp": "0",
-        # Brokers add to it.
-        "endTimestamp": str(2**62),
-        # MixAll.UNIQUE_MSG_QUERY_FLAG.
-        "_UNIQUE_KEY_QUERY": "true",
-        "bname": broker,
-    }
+    fields = {**unique_id_query(HALF_TOPIC, message_id, _MAX_FOUND), "bname": broker}
     return commands.request(RequestCode.QUERY_MESSAGE, fields)
 
 

@@ -17,6 +17,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import MessageNotFound, NotPermitted, ServiceUnavailable
 from remoting.ids import RecallHandle
+from remoting.message_query import unique_id_query
 from remoting.names import RETRY_PREFIX, TIMER_TOPIC, TOOLS_GROUP, is_internal, parent_topic, popped_topic
 from remoting.pulling import NOTHING, reading_fields
 
@@ -170,15 +171,7 @@ async def topics_of_delayed(core: Messaging, context: Context) -> set[str]:
     """
     handle = RecallHandle.parse(context.fields.get("recallHandle", ""))
     broker = context.fields.get("bname") or context.channel.peer.broker or handle.broker_name
-    fields = {
-        "topic": TIMER_TOPIC,
-        "key": handle.message_id,
-        "maxNum": str(_MAX_DELAYED),
-        "beginTimestamp": "0",
-        "endTimestamp": str(2**63 - 1),
-        "_UNIQUE_KEY_QUERY": "true",
-        "bname": broker,
-    }
+    fields = {**unique_id_query(TIMER_TOPIC, handle.message_id, _MAX_DELAYED), "bname": broker}
     query = commands.request(RequestCode.QUERY_MESSAGE, fields)
     for _ in range(_LOOKUPS):
         reply = await own_request(core, broker, query.copy())

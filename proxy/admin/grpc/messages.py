@@ -16,8 +16,9 @@ from proxy.admin.grpc.scan import Cursor, Scan, ScanFilter
 from proxy.operations.failures import OperationFailed
 from proxy.operations.messages import message_lookup
 from proxy.operations.messages.browsing import check_search
-from proxy.operations.messages.message_lookup import EVER, Found
+from proxy.operations.messages.message_lookup import Found
 from proxy.operations.services import AdminServices
+from remoting.message_query import EVER
 
 _DEFAULT, _MAX = 32, 1_000
 # Maximum bytes of messages in a response: gRPC clients accept 4 MiB by default.

@@ -12,8 +12,8 @@ from proxy.embedded.broker.request import Answer, Request
 from remoting import command as commands
 from remoting.codes import ResponseCode
 from remoting.errors import InvalidRequest
+from remoting.message_query import BY_UNIQUE_ID
 
-_UNIQUE_KEY = "_UNIQUE_KEY_QUERY"
 _MAX_BY_UNIQUE_KEY = 32
 # As in brokers (maxMsgsNumBatch).
 _MAX_BY_KEY = 64
@@ -84,7 +84,7 @@ def query(broker: Broker, request: Request) -> Answer:
     """QUERY_MESSAGE: return the newest messages by key, in the order in which they were stored."""
     topic, key, count = request.text("topic"), request.text("key"), request.number("maxNum")
     begin, end = request.number("beginTimestamp"), request.number("endTimestamp")
-    if request.flag(_UNIQUE_KEY):
+    if request.flag(BY_UNIQUE_ID):
         count = _MAX_BY_UNIQUE_KEY
     records = broker.store.by_key(topic, key, begin, end, min(count, _MAX_BY_KEY), READ_SIZE)
     fields = {

@@ -13,7 +13,7 @@ from proxy.operations.groups.known_groups import check_group
 from proxy.operations.messages import key_search, message_bodies, message_lookup, message_scan
 from proxy.operations.messages.key_search import SearchExhausted
 from proxy.operations.messages.message_bodies import Body, BodyFormat
-from proxy.operations.messages.message_lookup import EVER, Found
+from proxy.operations.messages.message_lookup import Found
 from proxy.operations.messages.message_scan import PageRange, QueueName, place_of
 from proxy.operations.messages.resending import Protocols, Target, origin, send_again, target_topic
 from proxy.operations.operation import BULK_TIMEOUT, REMOTE_TIMEOUT, operation
@@ -23,6 +23,7 @@ from proxy.operations.services import AdminServices
 from proxy.operations.values import Answer, Name, RequestBody, Timestamp, at_milliseconds
 from remoting import properties, tag_expression
 from remoting.errors import BodyError
+from remoting.message_query import EVER
 from remoting.names import DLQ_PREFIX
 
 

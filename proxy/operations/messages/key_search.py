@@ -14,6 +14,7 @@ from remoting import messages, properties
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError, ServiceUnavailable
+from remoting.message_query import key_query
 
 # Requests to each broker for one page.
 _MAX_REQUESTS = 16
@@ -71,13 +72,7 @@ async def by_key(services: AdminServices, topic: str, key: str, begin: int, end:
 
 
 async def _ask(services: AdminServices, search: _Search, topic: str, key: str, begin: int) -> RemotingCommand | None:
-    fields = {
-        "topic": topic,
-        "key": key,
-        "maxNum": str(MAX_FOUND),
-        "beginTimestamp": str(begin),
-        "endTimestamp": str(search.end),
-    }
+    fields = key_query(topic, key, MAX_FOUND, begin, search.end)
     return await broker_requests.found(
         services.replica.core, search.broker, RequestCode.QUERY_MESSAGE, fields, NOTHING, timeout=SHORT_TIMEOUT
     )

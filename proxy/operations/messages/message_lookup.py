@@ -9,16 +9,15 @@ from remoting import messages, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import BodyError
 from remoting.ids import OffsetMessageId
+from remoting.message_query import key_query, unique_id_query
 from remoting.messages import StoredMessage
 
-# With this field brokers look up messages by their unique id (MixAll.UNIQUE_MSG_QUERY_FLAG).
-_BY_ID = "_UNIQUE_KEY_QUERY"
-# The last time of a query, ms since 1970: brokers add to it.
-EVER = 2**62
 # Response codes without messages.
 NOTHING = (ResponseCode.QUERY_NOT_FOUND, ResponseCode.TOPIC_NOT_EXIST)
 # Messages of one reply (maxMsgsNumBatch of brokers).
 MAX_FOUND = 64
+# Messages with one unique id.
+_MAX_MATCHES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +37,7 @@ async def by_id(services: AdminServices, topic: str, message_id: str) -> Found |
     """Return the message with this unique id, or with this offset message id. Raises RemotingError."""
     found = [
         one
-        for one in await _query(services, topic, message_id, 0, EVER, unique=True)
+        for one in await _query(services, unique_id_query(topic, message_id, MAX_FOUND))
         # Brokers look up by a hash.
         if one.message.get(properties.UNIQ_CLIENT_MESSAGE_ID) == message_id
     ]
@@ -47,14 +46,7 @@ async def by_id(services: AdminServices, topic: str, message_id: str) -> Found |
 
 async def unique_matches(replica: Replica, broker: str, topic: str, unique_id: str) -> list[StoredMessage]:
     """Return the messages with a unique id that a broker holds in a topic. Raises RemotingError."""
-    fields = {
-        "topic": topic,
-        "key": unique_id,
-        "maxNum": "32",
-        "beginTimestamp": "0",
-        "endTimestamp": str(EVER),
-        _BY_ID: "true",
-    }
+    fields = unique_id_query(topic, unique_id, _MAX_MATCHES)
     nothing = (ResponseCode.QUERY_NOT_FOUND,)
     reply = await broker_requests.found(replica.core, broker, RequestCode.QUERY_MESSAGE, fields, nothing)
     found = [] if reply is None else messages.decode_messages(reply.body)
@@ -67,21 +59,12 @@ async def by_key(services: AdminServices, topic: str, key: str, begin: int, end:
 
     Brokers return at most the newest 64 each; `key_search` finds more. Raises RemotingError.
     """
-    found = await _query(services, topic, key, begin, end, unique=False)
+    found = await _query(services, key_query(topic, key, MAX_FOUND, begin, end))
     return [one for one in found if key in (one.message.get(properties.KEYS) or "").split()]
 
 
-async def _query(services: AdminServices, topic: str, key: str, begin: int, end: int, *, unique: bool) -> list[Found]:
-    fields = {
-        "topic": topic,
-        "key": key,
-        "maxNum": str(MAX_FOUND),
-        "beginTimestamp": str(begin),
-        "endTimestamp": str(end),
-    }
-    if unique:
-        fields[_BY_ID] = "true"
-    core = services.replica.core
+async def _query(services: AdminServices, fields: dict[str, str]) -> list[Found]:
+    core, topic = services.replica.core, fields["topic"]
     names = (await core.backend.route(topic)).brokers
     asked = await broker_requests.ask_each(core, names, RequestCode.QUERY_MESSAGE, fields, NOTHING)
     found = [

@@ -9,9 +9,10 @@ from typing import Generic, TypeVar
 
 from proxy.operations.cooperative_yield import CooperativeYield
 from proxy.operations.messages import stored_messages
-from proxy.operations.messages.message_lookup import EVER, Found
+from proxy.operations.messages.message_lookup import Found
 from proxy.operations.paging import BadCursor, PageRequest, Place, cursor_of
 from proxy.operations.replica import Replica
+from remoting.message_query import EVER
 
 # Messages of one chunk of a queue; queues that are opened concurrently.
 _CHUNK = 32

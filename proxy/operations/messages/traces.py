@@ -7,12 +7,12 @@ import anyio.lowlevel
 from pydantic import Field
 
 from proxy.operations.messages import message_lookup
-from proxy.operations.messages.message_lookup import EVER
 from proxy.operations.operation import REMOTE_TIMEOUT, operation
 from proxy.operations.services import AdminServices
 from proxy.operations.values import Answer, Timestamp, at_milliseconds
 from remoting import messages
 from remoting.errors import BodyError
+from remoting.message_query import EVER
 from remoting.message_trace import ConsumptionEnd, ConsumptionStart, Publication, Record, decode
 
 # Bytes of a trace message, decompressed: clients write at most 128,000. A small message may expand to much more.

@@ -20,9 +20,9 @@ from proxy.operations.messages.browsing import (
 )
 from proxy.operations.messages.message_bodies import BodyFormat
 from proxy.operations.messages.message_journey import Journey, JourneyQuery
-from proxy.operations.messages.message_lookup import EVER
 from proxy.operations.messages.resending import Protocols
 from proxy.operations.messages.traces import MessageTraceReport, TraceQuery
+from remoting.message_query import EVER
 
 router = APIRouter(prefix="/v1/topics/{topic}/messages", tags=["messages"], route_class=Route)
 

@@ -13,11 +13,11 @@ from proxy.admin.grpc.throughput import Throughput
 from proxy.operations import broker_requests
 from proxy.operations.broker_requests import BrokerRefused
 from proxy.operations.client_tools import ClientRefused
-from proxy.operations.messages.message_lookup import EVER
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectionLost, ConsumerNotOnline, RemotingError, ServiceUnavailable
+from remoting.message_query import EVER
 from tests.remoting import golden
 
 pytestmark = pytest.mark.anyio
