@@ -1,6 +1,7 @@
 """A raw HTTP/2 client, which sends arbitrary bytes and records the received frames.
 
-Frames are those of RFC 9113 section 4.1. The client observes no rules by itself, except that it acknowledges SETTINGS.
+Frames are those of RFC 9113 section 4.1. The client observes no rules by itself, except that it acknowledges SETTINGS,
+and pings if it is asked to.
 """
 
 import gzip
@@ -154,6 +155,7 @@ class Client:
     context: for TLS.
     receive_buffer: size of the socket's receive buffer, for clients that read slowly.
     preface: send the client's preface.
+    pings: acknowledge the server's pings.
     """
 
     def __init__(
@@ -165,6 +167,7 @@ class Client:
         server_name: str = "",
         receive_buffer: int | None = None,
         preface: bool = True,
+        pings: bool = False,
     ) -> None:
         plain = socket.socket()
         if receive_buffer is not None:
@@ -175,6 +178,7 @@ class Client:
         self._socket = context.wrap_socket(plain, server_hostname=server_name) if context else plain
         self._scheme = "https" if context else "http"
         self._encoder, self._decoder = hpack.Encoder(), hpack.Decoder()
+        self._pings = pings
         self._received = bytearray()
         self._block = b""
         self.responses: dict[int, Response] = {}
@@ -326,6 +330,8 @@ class Client:
             case Kind.SETTINGS if not received.flags & ACK:
                 self.settings |= dict(struct.iter_unpack("!HI", received.payload))
                 self.send(frame(Kind.SETTINGS, ACK))
+            case Kind.PING if self._pings and not received.flags & ACK:
+                self.send(frame(Kind.PING, ACK, payload=received.payload))
             case Kind.HEADERS | Kind.CONTINUATION:
                 self._fields(received)
             case Kind.DATA:

@@ -63,7 +63,7 @@ async def test_compressed_requests_of_many_connections_are_decompressed_one_by_o
     """Requests of 16 KiB that decompress to 16 MiB each, on 30 connections at once."""
     request = raw_client.message(bytes(16 * _MIB), compressed=True)
     with ExitStack() as stack:
-        clients = [stack.enter_context(raw_client.Client(replica.port)) for _ in range(30)]
+        clients = [stack.enter_context(raw_client.Client(replica.port, pings=True)) for _ in range(30)]
         async with observed(replica.address, replica.pid, unique("good")) as observation:
             for client in clients:
                 # The client acknowledges the server's settings, for which there is a timeout.
