@@ -3,7 +3,6 @@
 The same class serves clients, whose requests it passes to a handler, and sends requests to brokers and name servers.
 """
 
-import asyncio
 import logging
 import math
 from collections import deque
@@ -23,7 +22,7 @@ from remoting.errors import FrameError, HeaderError, InvalidRequest, RemotingErr
 from remoting.flow_control import DEFAULT_LIMITS, FlowControl, Limits, Progress
 from remoting.frame import MAX_FRAME, MAX_HEADER, MAX_SERVER_HEADER, Frame, FrameDecoder
 from remoting.memory_watch import LARGE
-from remoting.outcomes import error_response, is_large, response_of
+from remoting.outcomes import Reply, error_response, is_large, response_of
 from remoting.pending_request import LostHandler
 from remoting.pending_requests import PendingRequests, lose
 from remoting.tasks import isolated
@@ -39,7 +38,7 @@ _MAX_COPIED: Final = 8 * 1024
 _UNSHARED: Final = Share(Source(None))
 
 # Handles a request of the peer: returns a future of the response, or None if there is no response.
-Handler = Callable[["RemotingConnection", RemotingCommand], "asyncio.Future[RemotingCommand] | None"]
+Handler = Callable[["RemotingConnection", RemotingCommand], Reply | None]
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -341,12 +340,12 @@ class RemotingConnection(FlowControl):
                 self._ready += 1
                 reply.add_done_callback(self._large_replied)
 
-    def _end_oneway(self, size: int, reply: "asyncio.Future[RemotingCommand]") -> None:
+    def _end_oneway(self, size: int, reply: Reply) -> None:
         self._end_request(size)
         if not reply.cancelled() and (error := reply.exception()) is not None:
             _log.info("a oneway request failed: %s", error)
 
-    def _reply(self, opaque: int, serialize_type: int, size: int, reply: "asyncio.Future[RemotingCommand]") -> None:
+    def _reply(self, opaque: int, serialize_type: int, size: int, reply: Reply) -> None:
         self._end_request(size)
         try:
             if not self.closed:
@@ -357,7 +356,7 @@ class RemotingConnection(FlowControl):
             _log.exception("a response to %s cannot be sent", self.name)
             self._respond(error_response(RemotingError("internal error")), opaque, serialize_type)
 
-    def _large_replied(self, _: "asyncio.Future[RemotingCommand]") -> None:
+    def _large_replied(self, _: Reply) -> None:
         self._ready -= 1
         self._on_capacity()
 
@@ -379,9 +378,9 @@ class RemotingConnection(FlowControl):
         self,
         command: RemotingCommand,
         timeout: float,
-        future: "asyncio.Future[RemotingCommand] | None" = None,
+        future: Reply | None = None,
         lost: LostHandler | None = None,
-    ) -> "asyncio.Future[RemotingCommand]":
+    ) -> Reply:
         """Send a request and return the future of its response, which is `future` if that is given.
 
         The future fails with RequestTimeout after `timeout` seconds, with ConnectionLost if the connection ends before

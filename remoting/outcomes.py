@@ -1,4 +1,4 @@
-"""Responses for the outcomes of requests: results, errors and cancellations."""
+"""Replies, and responses for their outcomes: results, errors and cancellations."""
 
 import asyncio
 import logging
@@ -10,8 +10,11 @@ from remoting.memory_watch import LARGE
 
 _log = logging.getLogger("gantry.remoting")
 
+# The response to a request, which comes later; fails with a RemotingError of the code and remark of an error response.
+Reply = asyncio.Future[RemotingCommand]
 
-def response_of(reply: "asyncio.Future[RemotingCommand]") -> RemotingCommand:
+
+def response_of(reply: Reply) -> RemotingCommand:
     """Return the response in a finished future, or an error response if the future failed."""
     try:
         return reply.result()
@@ -26,7 +29,7 @@ def response_of(reply: "asyncio.Future[RemotingCommand]") -> RemotingCommand:
         return error_response(RemotingError("internal error"))
 
 
-def copy_outcome(target: "asyncio.Future[RemotingCommand]", source: "asyncio.Future[RemotingCommand]") -> None:
+def copy_outcome(target: Reply, source: Reply) -> None:
     """Give a future the outcome of a finished one, unless it has its own."""
     if target.done():
         return
@@ -38,7 +41,7 @@ def copy_outcome(target: "asyncio.Future[RemotingCommand]", source: "asyncio.Fut
         target.set_result(source.result())
 
 
-def is_large(reply: "asyncio.Future[RemotingCommand]") -> bool:
+def is_large(reply: Reply) -> bool:
     """Return whether a finished future has a large body."""
     return not reply.cancelled() and reply.exception() is None and len(reply.result().body) >= LARGE
 

@@ -1,12 +1,12 @@
 """A request that was sent and has no response yet."""
 
-import asyncio
 from collections.abc import Callable
 
 from remoting.command import RemotingCommand
+from remoting.outcomes import Reply
 
 # Takes over a request whose connection was lost before its response came.
-LostHandler = Callable[[RemotingCommand, "asyncio.Future[RemotingCommand]"], None]
+LostHandler = Callable[[RemotingCommand, Reply], None]
 
 
 class PendingRequest:
@@ -19,13 +19,13 @@ class PendingRequest:
     def __init__(
         self,
         command: RemotingCommand,
-        future: "asyncio.Future[RemotingCommand]",
+        future: Reply,
         lost: LostHandler | None,
         deadline: float,
         timeout: float,
     ) -> None:
         self.command: RemotingCommand | None = command
-        self.future: asyncio.Future[RemotingCommand] | None = future
+        self.future: Reply | None = future
         self.lost = lost
         self.deadline = deadline
         self.timeout = timeout

@@ -1,11 +1,11 @@
 """The requests of a connection that have no response yet."""
 
-import asyncio
 import math
 from typing import Final, Protocol
 
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectionLost, RequestTimeout
+from remoting.outcomes import Reply
 from remoting.pending_request import LostHandler, PendingRequest
 from remoting.timeout_wheel import TimeoutWheel
 
@@ -54,7 +54,7 @@ class PendingRequests:
         self,
         owner: RequestOwner,
         command: RemotingCommand,
-        future: "asyncio.Future[RemotingCommand]",
+        future: Reply,
         lost: LostHandler | None,
         timeout: float,
     ) -> None:
@@ -129,9 +129,7 @@ class _Look:
         self._owner.expire_requests()
 
 
-def lose(
-    command: RemotingCommand, future: "asyncio.Future[RemotingCommand]", lost: LostHandler | None, name: str
-) -> None:
+def lose(command: RemotingCommand, future: Reply, lost: LostHandler | None, name: str) -> None:
     """Hand a request over to `lost`, or fail it with ConnectionLost without one."""
     if future.done():
         return

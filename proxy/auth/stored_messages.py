@@ -17,7 +17,7 @@ from proxy.core.client_registry import Groups
 from proxy.core.context import Context
 from proxy.core.forwarding import forward
 from proxy.core.handlers.tools import consume_message, query_client
-from proxy.core.messaging import Messaging, Reply, Serve, completed, served
+from proxy.core.messaging import Messaging, Serve, completed, served
 from proxy.core.principal import OWN, Method, Principal
 from proxy.core.remoting_channel import BrokerChannel
 from proxy.core.reply_recipients import ReplyRecipients
@@ -28,6 +28,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError
 from remoting.names import dead_letter_topic, popped_topic, retry_topic
+from remoting.outcomes import Reply
 from remoting.permissions import Action, Permission, ResourceKind
 
 _READ = (Action.SUB, Action.GET)

@@ -12,7 +12,7 @@ from proxy.core.backend import Push, unchecked
 from proxy.core.channel import Channel
 from proxy.core.context import Context
 from proxy.core.forwarding import limit_poll
-from proxy.core.messaging import Entrance, Reply
+from proxy.core.messaging import Entrance
 from proxy.core.push_relay import relay
 from proxy.embedded.backend import EmbeddedBackend, wall_clock
 from proxy.embedded.requests import BROKER_REQUESTS
@@ -22,6 +22,7 @@ from proxy.embedded.store.durable import DurableStore
 from proxy.observability.metrics import Metrics
 from proxy.observability.metrics.family import Family, Kind, Samples, by_label
 from proxy.settings.model import Settings
+from remoting.outcomes import Reply
 
 # Bytes of a Unix socket's path, as in sockaddr_un (108 on Linux, 104 elsewhere), with its final zero.
 _MAX_SOCKET_PATH = 103

@@ -1,17 +1,17 @@
 """The backend protocol: access of the core to brokers, for requests and for group membership."""
 
-import asyncio
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from typing import Any, Protocol
 
 from proxy.core.channel import Channel
 from proxy.core.client_registry import Groups
 from remoting.command import RemotingCommand
+from remoting.outcomes import Reply
 from remoting.requests import RequestSpec
 from remoting.routes import TopicRoute
 
 # Handles a request of a broker to one of our clients; the reply goes back to the broker.
-Push = Callable[[Channel, RemotingCommand], "asyncio.Future[RemotingCommand] | None"]
+Push = Callable[[Channel, RemotingCommand], Reply | None]
 
 
 def unchecked(push: Push) -> Push:
@@ -56,7 +56,7 @@ class Backend(Protocol):
 
     def request(
         self, broker: str, spec: RequestSpec, command: RemotingCommand, timeout: float, channel: Channel | None
-    ) -> "asyncio.Future[RemotingCommand]":
+    ) -> Reply:
         """Send a request to a broker for a client (None: for Gantry itself); `timeout` in seconds.
 
         The future raises ServiceUnavailable if no live broker may serve the request, ConnectionLost or RequestTimeout

@@ -1,6 +1,5 @@
 """A channel: one connected client of any protocol, as the core sees it."""
 
-import asyncio
 import itertools
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
@@ -9,6 +8,7 @@ from proxy.core.membership_state import MembershipState
 from proxy.core.principal import Principal
 from proxy.core.upstream_shares import Window
 from remoting.command import RemotingCommand
+from remoting.outcomes import Reply
 
 if TYPE_CHECKING:
     from proxy.core.context import Context
@@ -65,7 +65,7 @@ class Session:
         self.version = 0
         self.membership = MembershipState()
         self.query_turns: dict[str, int] = {}
-        self.polls: dict[asyncio.Future[RemotingCommand], Context] = {}
+        self.polls: dict[Reply, Context] = {}
         self.windows: dict[str, Window] = {}
         self.heartbeat_users: dict[str, Principal] = {}
         self.asked: dict[str, None] = {}
@@ -112,7 +112,7 @@ class Channel(Protocol):
     def unread_bytes(self) -> int:
         """The number of bytes of responses that the client has not read, as far as its frontend does not limit them."""
 
-    def request(self, command: RemotingCommand, timeout: float) -> "asyncio.Future[RemotingCommand]":
+    def request(self, command: RemotingCommand, timeout: float) -> Reply:
         """Send a request to the client; the future raises the errors of `RemotingConnection.request`."""
 
     def oneway(self, command: RemotingCommand) -> None:

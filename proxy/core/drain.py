@@ -1,13 +1,12 @@
 """The drain of a replica: its clients connect to other ones."""
 
-import asyncio
 from typing import Final
 
 from proxy.core.context import Context
 from proxy.core.long_poll import end_poll
 from remoting.codes import GO_AWAY_VERSION, RequestCode
-from remoting.command import RemotingCommand
 from remoting.errors import GoAway
+from remoting.outcomes import Reply
 
 _REMARK: Final = "this replica is going away; connect again"
 # A client that leaves need not connect again.
@@ -25,7 +24,7 @@ class Drain:
         self.announced = False
         self.draining = False
         # The clients' long polls in flight, by their replies.
-        self.polls: dict[asyncio.Future[RemotingCommand], Context] = {}
+        self.polls: dict[Reply, Context] = {}
 
     def check(self, context: Context) -> None:
         """Reject a request while the replica drains, if its client can take it elsewhere."""

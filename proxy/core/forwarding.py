@@ -11,7 +11,7 @@ from proxy.core.context import Context
 from proxy.core.creation_quota import CreationQuota
 from proxy.core.empty_poll import unread_poll
 from proxy.core.membership import touch
-from proxy.core.messaging import Messaging, Reply, served
+from proxy.core.messaging import Messaging, served
 from proxy.core.poll_turns import PollTurns
 from proxy.core.upstream_shares import UpstreamShares, Window
 from remoting import command as commands
@@ -21,6 +21,7 @@ from remoting.codes import ONEWAY_FLAG, RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import BrokerNotNamed, ClientGone, Overloaded, TopicNotExist
 from remoting.ids import RecallHandle
+from remoting.outcomes import Reply
 from remoting.routes import TopicRoute
 
 # Upper bound of a long poll's duration; official clients request at most 30 s.

@@ -1,11 +1,10 @@
 """The early end of long polls."""
 
-import asyncio
-
 from proxy.core.channel import Channel
 from proxy.core.empty_poll import empty_poll
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
+from remoting.outcomes import Reply
 
 
 def cancel_polls(channel: Channel) -> None:
@@ -27,7 +26,7 @@ def answer_polls(channel: Channel, reason: str) -> int:
     )
 
 
-def end_poll(reply: asyncio.Future[RemotingCommand], outcome: RemotingCommand | RemotingError) -> bool:
+def end_poll(reply: Reply, outcome: RemotingCommand | RemotingError) -> bool:
     """End a long poll with a reply or an error; return whether it was in flight."""
     if reply.done():
         return False

@@ -33,13 +33,12 @@ from remoting import command as commands
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import GoAway, NotPermitted, RemotingError
+from remoting.outcomes import Reply
 from remoting.requests import POPS, PULLS, REQUESTS, RequestSpec
 from remoting.taskless import run_eagerly
 from remoting.tasks import isolated
 
 _log = logging.getLogger("gantry.messaging")
-
-Reply = asyncio.Future[RemotingCommand]
 # Handles the requests of one code: an awaitable of the reply, or None for a forwarded oneway request.
 Handling = Callable[["Messaging", Context], Awaitable[RemotingCommand] | None]
 # Serve handles a request that has passed the checks; a gate wraps it and may delay or reject the request.

@@ -1,7 +1,8 @@
 """Requests of Gantry itself to a broker."""
 
-from proxy.core.messaging import Messaging, Reply
+from proxy.core.messaging import Messaging
 from remoting.command import RemotingCommand
+from remoting.outcomes import Reply
 from remoting.requests import REQUESTS
 
 

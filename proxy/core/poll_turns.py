@@ -19,8 +19,9 @@ from time import monotonic
 
 from protocol_negotiation.address_limit import source_of
 from proxy.core.channel import Channel, Session
-from proxy.core.upstream_shares import Reply, Send, send_to
+from proxy.core.upstream_shares import Send, send_to
 from remoting.delayed_reply import DelayedReply
+from remoting.outcomes import Reply
 
 _log = logging.getLogger("gantry.messaging")
 

@@ -6,11 +6,11 @@ client (AdminBrokerProcessor.callConsumer), with the tool's signature. It covers
 """
 
 from proxy.core.channel import Channel
-from proxy.core.messaging import Reply
 from proxy.core.unanswered import CLIENT_TIMEOUT
 from remoting import messages
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
+from remoting.outcomes import Reply
 from remoting.signature import SIGNATURE_FIELDS
 
 

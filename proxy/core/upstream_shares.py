@@ -4,7 +4,6 @@ A broker serves requests in the order of their arrival. Without a bound, everybo
 a client with a thousand in flight. Requests over the bound wait here, in their order, until earlier ones have ended.
 """
 
-import asyncio
 import logging
 import math
 from collections import deque
@@ -19,7 +18,7 @@ from remoting import command as commands
 from remoting.command import RemotingCommand
 from remoting.delayed_reply import DelayedReply
 from remoting.errors import RemotingError
-from remoting.outcomes import copy_outcome
+from remoting.outcomes import Reply, copy_outcome
 
 _log = logging.getLogger("gantry.messaging")
 
@@ -33,8 +32,6 @@ _WINDOW_FACTOR = 1.5
 # Seconds after which an older least time is forgotten.
 _LEAST_SECONDS = 10.0
 _LOG_INTERVAL = 60.0
-
-Reply = asyncio.Future[RemotingCommand]
 # Sends a request that has waited, at a time of `monotonic`, and returns the future of its response; None if it is
 # oneway, or a response if it need not be sent. Raises RemotingError if it is too late.
 Send = Callable[[float], Reply | RemotingCommand | None]

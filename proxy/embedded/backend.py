@@ -22,6 +22,7 @@ from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import ServiceUnavailable, no_route
+from remoting.outcomes import Reply
 from remoting.requests import RequestSpec
 from remoting.routes import TopicRoute
 from remoting.tasks import every
@@ -89,7 +90,7 @@ class EmbeddedBackend:
         except StorageError as error:
             raise StoreUnusable(str(error)) from error
 
-    def handle(self, channel: Channel | None, command: RemotingCommand) -> "asyncio.Future[RemotingCommand] | None":
+    def handle(self, channel: Channel | None, command: RemotingCommand) -> Reply | None:
         """Serve a request from the broker's own listener."""
         return self.broker.handle(channel, command, self._clock())
 
@@ -146,7 +147,7 @@ class EmbeddedBackend:
 
     def request(
         self, broker: str, spec: RequestSpec, command: RemotingCommand, timeout: float, channel: Channel | None
-    ) -> "asyncio.Future[RemotingCommand]":
+    ) -> Reply:
         """Send a request to the broker; its own deadlines replace `timeout`."""
         self._check(broker)
         reply = self.broker.handle(channel, command, self._clock())

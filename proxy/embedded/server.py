@@ -22,11 +22,11 @@ from proxy.core.channel import Channel
 from proxy.core.remoting_channel import BrokerChannel
 from proxy.core.unanswered import CLIENT_TIMEOUT
 from proxy.embedded.backend import EmbeddedBackend
-from proxy.embedded.broker.request import Reply
 from remoting.close_cause import CloseCause
 from remoting.command import RemotingCommand
 from remoting.connection import Handler, RemotingConnection
 from remoting.flow_control import SHARED_LIMITS
+from remoting.outcomes import Reply
 from remoting.tasks import every
 from remoting.timeout_wheel import TimeoutWheel, ticking
 

@@ -1,6 +1,5 @@
 """The messaging core as the gRPC service uses it."""
 
-import asyncio
 from collections.abc import Callable, Iterable
 
 from protocol_negotiation.peer import HostPort, Peer
@@ -12,6 +11,7 @@ from proxy.core.metadata_cache import MetadataCache
 from proxy.core.own_request import own_request
 from proxy.core.principal import OWN
 from remoting.command import RemotingCommand
+from remoting.outcomes import Reply
 from remoting.routes import TopicRoute
 from remoting.topic_group_config import GroupConfig, TopicConfig
 
@@ -29,7 +29,7 @@ class GrpcCore:
     def unread_limit(self) -> int:
         return self._core.settings.limits.unread
 
-    def handle(self, channel: GrpcChannel, command: RemotingCommand) -> "asyncio.Future[RemotingCommand] | None":
+    def handle(self, channel: GrpcChannel, command: RemotingCommand) -> Reply | None:
         return self._core.handle(channel, command)
 
     async def own_request(self, broker: str, command: RemotingCommand) -> RemotingCommand:

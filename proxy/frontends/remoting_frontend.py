@@ -35,6 +35,7 @@ from remoting.errors import GoAway
 from remoting.flow_control import Limits
 from remoting.loop_turns import LoopTurns
 from remoting.memory_watch import UNWATCHED, MemoryWatch
+from remoting.outcomes import Reply
 from remoting.requests import REQUESTS
 from remoting.tasks import every, isolated, spawn_quietly
 from remoting.timeout_wheel import TimeoutWheel
@@ -289,7 +290,7 @@ def _serve_authenticated(
     handler: Handler,
     channel: RemotingChannel,
     command: RemotingCommand,
-) -> "asyncio.Future[RemotingCommand] | None":
+) -> Reply | None:
     channel.principal = authenticate(command, channel.peer)
     return handler(channel, command)
 

@@ -12,6 +12,7 @@ from proxy.operations.broker_requests import TIMEOUT
 from remoting import command as commands
 from remoting.command import RemotingCommand
 from remoting.errors import UnsupportedRequest
+from remoting.outcomes import Reply
 from remoting.requests import REQUESTS
 
 _ADDRESS = HostPort("127.0.0.1", 0)
@@ -38,7 +39,7 @@ class Operator:
         self.session = Session(_NAME)
         self.identity = Identity(_NAME, None, None)
 
-    def request(self, command: RemotingCommand, timeout: float) -> "asyncio.Future[RemotingCommand]":
+    def request(self, command: RemotingCommand, timeout: float) -> Reply:
         """Raise UnsupportedRequest."""
         raise UnsupportedRequest(f"the admin API answers no request {command.code}")
 

@@ -6,10 +6,11 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from proxy.core.messaging import Reply, as_future
+from proxy.core.messaging import as_future
 from remoting.command import RemotingCommand
 from remoting.delayed_reply import DelayedReply
 from remoting.errors import RemotingError
+from remoting.outcomes import Reply
 
 _log = logging.getLogger("gantry.rules")
 

@@ -5,7 +5,6 @@ from enum import StrEnum
 from functools import partial
 
 from proxy.core.backend import Backend
-from proxy.core.messaging import Reply
 from proxy.traffic_rules.decision import MirrorCopy
 from proxy.traffic_rules.model import Mirror
 from remoting import command as commands
@@ -14,6 +13,7 @@ from remoting.batch_flag import is_batch
 from remoting.codes import STORED
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError
+from remoting.outcomes import Reply
 from remoting.requests import REQUESTS, SEND_FIELD_NAMES
 from remoting.routes import TopicRoute
 from remoting.signature import SIGNATURE_FIELDS

@@ -12,7 +12,6 @@ from functools import partial
 from typing import NamedTuple
 
 from proxy.core.channel import Channel
-from proxy.core.messaging import Reply
 from proxy.core.principal import Principal
 from proxy.core.reply_recipients import REPLIES
 from proxy.traffic_rules.group_fields import MORE_GROUP_FIELDS
@@ -25,6 +24,7 @@ from remoting.command import RemotingCommand
 from remoting.errors import BodyError, ConsumerNotOnline, NotPermitted, RemotingError, UnsupportedRequest
 from remoting.json_names import NameReplacer
 from remoting.messages import StoredMessage
+from remoting.outcomes import Reply
 from remoting.requests import REQUESTS, Action, Direction
 from remoting.signature import SIGNATURE, SIGNATURE_FIELDS
 

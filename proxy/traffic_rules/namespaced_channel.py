@@ -1,6 +1,5 @@
 """Channel of a remoting client whose topics and groups have other names on the brokers."""
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import cast
@@ -17,6 +16,7 @@ from remoting.command import RemotingCommand
 from remoting.connection import Handler, RemotingConnection
 from remoting.errors import RemotingError
 from remoting.flow_control import Limits
+from remoting.outcomes import Reply
 from remoting.pending_request import LostHandler
 from remoting.timeout_wheel import TimeoutWheel
 
@@ -52,9 +52,9 @@ class NamespacedChannel(RemotingChannel):
         self,
         command: RemotingCommand,
         timeout: float,
-        future: "asyncio.Future[RemotingCommand] | None" = None,
+        future: Reply | None = None,
         lost: LostHandler | None = None,
-    ) -> "asyncio.Future[RemotingCommand]":
+    ) -> Reply:
         """Send a broker's request to the client, in the client's names. The future fails if they cannot be mapped."""
         code = command.code
         try:

@@ -8,7 +8,7 @@ from typing import Final
 from proxy.core import stored_topics
 from proxy.core.context import Context
 from proxy.core.events.request import count
-from proxy.core.messaging import Messaging, Reply, Serve, as_future, completed, served
+from proxy.core.messaging import Messaging, Serve, as_future, completed, served
 from proxy.traffic_rules.decision import Decision, Rejection
 from proxy.traffic_rules.deferral import defer
 from proxy.traffic_rules.delayed_receives import FlowControlled, empty_reply, max_wait, shorten_poll
@@ -20,6 +20,7 @@ from remoting import command as commands
 from remoting.codes import STORED, RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ClientGone, MessageNotFound, NotPermitted, RemotingError
+from remoting.outcomes import Reply
 
 _SEND_BACK: Final = int(RequestCode.CONSUMER_SEND_MSG_BACK)
 Handled = Awaitable[RemotingCommand] | None

@@ -10,12 +10,12 @@ from proxy.core.backend import Push
 from proxy.core.channel import Channel
 from proxy.core.connections import ConnectionEvent
 from proxy.core.context import Context
-from proxy.core.messaging import Reply
 from proxy.core.remoting_channel import RemotingChannel
 from proxy.core.reply_recipients import ReplyRecipients
 from proxy.traffic_rules.tenant_messages import names_of
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
+from remoting.outcomes import Reply
 
 _PUSH = int(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT)
 

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 
 from proxy.core.channel import Channel
-from proxy.core.messaging import Reply
 from proxy.core.principal import Principal
 from proxy.traffic_rules.name_mapping import NameMapping
 from proxy.traffic_rules.name_rewriting import Handler, NameRewriting
 from remoting.command import RemotingCommand
 from remoting.errors import NotPermitted, UnsupportedRequest
+from remoting.outcomes import Reply
 from remoting.requests import REQUESTS
 
 # Name mappings of a user; None for a sender that is not authenticated.

@@ -20,6 +20,7 @@ from remoting.command import RemotingCommand
 from remoting.connection import RemotingConnection
 from remoting.frame import FrameDecoder
 from remoting.messages import StoredMessage
+from remoting.outcomes import Reply
 from remoting.signature import Credentials, sign
 from remoting.timeout_wheel import TimeoutWheel
 from tests.cluster import coverage
@@ -150,7 +151,7 @@ class Client:
 
     def begin(
         self, code: int, fields: Mapping[str, object] | None = None, body: bytes = b"", timeout: float = TIMEOUT
-    ) -> "asyncio.Future[RemotingCommand]":
+    ) -> Reply:
         """Send a request; return the future of its response."""
         future = self._wire.request(self._command(code, fields, body), timeout)
         # A failed test does not await it.
@@ -193,12 +194,12 @@ class Client:
 
     # Pushes.
 
-    def _pushed(self, _: RemotingConnection, command: RemotingCommand) -> "asyncio.Future[RemotingCommand] | None":
+    def _pushed(self, _: RemotingConnection, command: RemotingCommand) -> Reply | None:
         self.pushes.append(command)
         coverage.saw(self.address, command.code)
         if command.is_oneway:
             return None
-        reply: asyncio.Future[RemotingCommand] = self._loop.create_future()
+        reply: Reply = self._loop.create_future()
         answer = self.answers.get(command.code)
         reply.set_result(commands.success() if answer is None else answer(command))
         return reply

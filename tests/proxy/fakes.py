@@ -20,11 +20,11 @@ from proxy.settings.model import Settings
 from remoting import command as commands
 from remoting.command import RemotingCommand
 from remoting.errors import NotPermitted, Overloaded, ServiceUnavailable, TopicNotExist
+from remoting.outcomes import Reply
 from remoting.requests import REQUESTS, RequestSpec
 from remoting.routes import TopicRoute
 
 DEFAULTS = Settings()
-Reply = asyncio.Future[RemotingCommand]
 Answer = Callable[[str, RemotingCommand], RemotingCommand | Exception]
 
 

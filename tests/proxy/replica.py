@@ -16,9 +16,9 @@ from remoting.close_cause import CloseCause
 from remoting.codes import STANDARD_JSON_VERSION, RequestCode
 from remoting.command import RemotingCommand
 from remoting.connection import RemotingConnection
+from remoting.outcomes import Reply
 from remoting.timeout_wheel import TimeoutWheel
 from tests.proxy.backends.cluster.servers import Cluster
-from tests.proxy.fakes import Reply
 from tests.proxy.messages import java, request
 
 # By app, the event that ends it early.

@@ -15,9 +15,9 @@ from remoting.command import RemotingCommand
 from remoting.connection import RemotingConnection
 from remoting.errors import ConnectionLost
 from remoting.frame import encode_prefix
+from remoting.outcomes import Reply
 from remoting.requests import REQUESTS
 from tests.proxy.backends.cluster.servers import Cluster
-from tests.proxy.fakes import Reply
 from tests.proxy.messages import complete, heartbeat, java, request
 from tests.proxy.replica import Client, ask_route, certify, serving, soon, stops
 

@@ -11,6 +11,7 @@ from remoting.command import RemotingCommand
 from remoting.connection import Handler, RemotingConnection
 from remoting.flow_control import Limits
 from remoting.frame import FrameDecoder
+from remoting.outcomes import Reply
 from remoting.timeout_wheel import TimeoutWheel
 
 
@@ -84,7 +85,7 @@ class Side:
         self.clock = Clock()
         self.wheel = TimeoutWheel(self.clock)
         self.requests: list[RemotingCommand] = []
-        self.replies: deque[asyncio.Future[RemotingCommand]] = deque()
+        self.replies: deque[Reply] = deque()
         self.closed: list[RemotingConnection] = []
         self.connection = RemotingConnection(
             self.wheel, handler or self.handle, self.closed.append, peer, name="peer", limits=limits or Limits()
@@ -92,9 +93,9 @@ class Side:
         self.transport = FakeTransport(self.connection)
         self.connection.connection_made(self.transport)
 
-    def handle(self, _: RemotingConnection, command: RemotingCommand) -> "asyncio.Future[RemotingCommand]":
+    def handle(self, _: RemotingConnection, command: RemotingCommand) -> Reply:
         """Serve a request; the test sets the response in `replies`."""
-        reply: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
+        reply: Reply = asyncio.get_running_loop().create_future()
         self.requests.append(command)
         self.replies.append(reply)
         return reply
@@ -126,5 +127,5 @@ def peer_response(opaque: int, body: bytes = b"") -> RemotingCommand:
     return commands.answer(commands.success(body=body), opaque, 0)
 
 
-def send_request(side: Side, timeout: float = 3.0, **more: Any) -> "asyncio.Future[RemotingCommand]":
+def send_request(side: Side, timeout: float = 3.0, **more: Any) -> Reply:
     return side.connection.request(commands.request(RequestCode.GET_MAX_OFFSET), timeout, **more)

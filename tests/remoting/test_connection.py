@@ -20,6 +20,7 @@ from remoting.errors import (
 )
 from remoting.flow_control import Limits
 from remoting.frame import MAX_HEADER, MAX_SERVER_HEADER, encode_prefix
+from remoting.outcomes import Reply
 from remoting.timeout_wheel import TimeoutWheel
 from tests.remoting.fake_transport import Side, peer_request, peer_response, run_ready, send_request
 
@@ -60,7 +61,7 @@ async def test_the_lost_handler_takes_a_request_over(closed_before: bool) -> Non
     side, other = Side(), Side()
     lost_requests: list[RemotingCommand] = []
 
-    def lost(command: RemotingCommand, future: "asyncio.Future[RemotingCommand]") -> None:
+    def lost(command: RemotingCommand, future: Reply) -> None:
         lost_requests.append(command)
         other.connection.request(command, 3.0, future)
 
@@ -153,15 +154,15 @@ async def test_the_response_to_a_forwarded_request_has_the_clients_opaque_and_en
 
 
 def _raises(error: Exception) -> Handler:
-    def handler(_: RemotingConnection, command: RemotingCommand) -> "asyncio.Future[RemotingCommand]":
+    def handler(_: RemotingConnection, command: RemotingCommand) -> Reply:
         raise error
 
     return handler
 
 
 def _fails(error: Exception) -> Handler:
-    def handler(_: RemotingConnection, command: RemotingCommand) -> "asyncio.Future[RemotingCommand]":
-        reply: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
+    def handler(_: RemotingConnection, command: RemotingCommand) -> Reply:
+        reply: Reply = asyncio.get_running_loop().create_future()
         reply.set_exception(error)
         return reply
 
@@ -322,8 +323,8 @@ class Pair:
         await run_ready()
 
 
-def _echo(connection: RemotingConnection, command: RemotingCommand) -> "asyncio.Future[RemotingCommand]":
-    reply: asyncio.Future[RemotingCommand] = connection.loop.create_future()
+def _echo(connection: RemotingConnection, command: RemotingCommand) -> Reply:
+    reply: Reply = connection.loop.create_future()
     reply.set_result(commands.success(command.fields, command.body))
     return reply
 

@@ -16,6 +16,7 @@ from remoting.errors import (
 from remoting.flow_control import Limits
 from remoting.frame import FrameDecoder
 from remoting.memory_watch import LARGE, MemoryWatch
+from remoting.outcomes import Reply
 from tests.remoting.fake_transport import Side, peer_request, run_ready
 
 pytestmark = pytest.mark.anyio
@@ -262,9 +263,9 @@ async def test_a_large_read_is_the_last_of_its_turn() -> None:
 async def test_one_large_reply_is_made_at_a_time() -> None:
     handled: list[int] = []
 
-    def handle(_: RemotingConnection, command: RemotingCommand) -> "asyncio.Future[RemotingCommand]":
+    def handle(_: RemotingConnection, command: RemotingCommand) -> Reply:
         handled.append(command.opaque)
-        reply: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
+        reply: Reply = asyncio.get_running_loop().create_future()
         reply.set_result(commands.success(body=bytes(LARGE)))
         return reply
 

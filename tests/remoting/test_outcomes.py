@@ -6,9 +6,8 @@ import weakref
 
 import pytest
 
-from remoting.command import RemotingCommand
 from remoting.errors import Overloaded
-from remoting.outcomes import response_of
+from remoting.outcomes import Reply, response_of
 
 pytestmark = pytest.mark.anyio
 
@@ -18,7 +17,7 @@ async def test_a_failed_request_is_released_without_garbage_collection() -> None
     gc.collect()
     gc.disable()
     try:
-        reply: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
+        reply: Reply = asyncio.get_running_loop().create_future()
         reply.set_exception(Overloaded("try again later"))
         assert response_of(reply).remark == "try again later"
         released = weakref.ref(reply)

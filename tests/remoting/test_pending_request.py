@@ -6,12 +6,12 @@ import pytest
 
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
 from remoting.errors import (
     InvalidRequest,
     RequestTimeout,
 )
 from remoting.frame import MAX_FRAME
+from remoting.outcomes import Reply
 from remoting.pending_requests import _LOOK_SECONDS as LOOK_SECONDS
 from tests.remoting.fake_transport import Side, peer_response, run_ready, send_request
 
@@ -128,7 +128,7 @@ async def test_a_cancelled_request_stays_cancelled_when_the_connection_is_lost()
 
 async def test_request_completes_the_given_future() -> None:
     side = Side()
-    future: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
+    future: Reply = asyncio.get_running_loop().create_future()
     assert send_request(side, future=future) is future
     side.receive(peer_response(0, b"x"))
     assert (await future).body == b"x"

@@ -18,7 +18,7 @@ from proxy.backends.cluster.name_servers import NameServers
 from proxy.backends.cluster.repetition import repeat
 from proxy.backends.cluster.replica_selector import Reader, ReplicaSelector, reader
 from proxy.backends.cluster.route_cache import RouteCache
-from proxy.backends.cluster.server_connection import MAX_ONEWAY_BYTES, Reply, ServerConnection
+from proxy.backends.cluster.server_connection import MAX_ONEWAY_BYTES, ServerConnection
 from proxy.backends.cluster.server_turns import ServerTurns
 from proxy.core.backend import Push
 from proxy.core.channel import Channel
@@ -32,6 +32,7 @@ from remoting.command import RemotingCommand
 from remoting.connection import Handler, RemotingConnection
 from remoting.errors import ConnectionLost, RemotingError, ServiceUnavailable, UnsupportedRequest
 from remoting.names import retry_topic
+from remoting.outcomes import Reply
 from remoting.requests import REQUESTS, RequestSpec
 from remoting.routes import Replicas, TopicRoute
 from remoting.tasks import isolated, spawn_quietly

@@ -6,11 +6,12 @@ from collections.abc import Collection, Iterable
 from functools import partial
 from typing import Final
 
-from proxy.backends.cluster.server_connection import Reply, ServerConnection
+from proxy.backends.cluster.server_connection import ServerConnection
 from proxy.core.signing import Signer
 from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.denial import is_denial
+from remoting.outcomes import Reply
 from remoting.tasks import isolated
 
 _log = logging.getLogger("gantry.cluster")

@@ -14,7 +14,7 @@ from functools import partial
 from proxy.backends.cluster.connection_budget import ConnectionBudget
 from proxy.backends.cluster.membership_connections import MembershipConnection, MembershipConnections
 from proxy.backends.cluster.push_recipients import recipient
-from proxy.backends.cluster.server_connection import Reply, ServerConnection
+from proxy.backends.cluster.server_connection import ServerConnection
 from proxy.core.backend import Push
 from proxy.core.channel import Channel
 from proxy.core.client_registry import INNER_PRODUCER, Groups, Role
@@ -25,6 +25,7 @@ from remoting.command import RemotingCommand
 from remoting.connection import Handler, RemotingConnection
 from remoting.denial import is_denial
 from remoting.errors import NotPermitted, Overloaded
+from remoting.outcomes import Reply
 from remoting.tasks import retrieve_error, spawn_quietly
 
 _log = logging.getLogger("gantry.membership")

@@ -15,6 +15,7 @@ from remoting.command import RemotingCommand
 from remoting.connection import RemotingConnection
 from remoting.errors import RemotingError, ServiceUnavailable, TopicNotExist, UnsupportedRequest, no_route
 from remoting.fastjson import load_object
+from remoting.outcomes import Reply
 from remoting.routes import Replicas, TopicRoute, merge_clusters, merge_routes, parse, parse_cluster
 from remoting.tasks import spawn
 from remoting.timeout_wheel import TimeoutWheel
@@ -144,7 +145,7 @@ class NameServers:
             server.close()
 
     async def _ask(self, server: ServerConnection, code: int, fields: dict[str, str]) -> RemotingCommand:
-        future: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
+        future: Reply = asyncio.get_running_loop().create_future()
         command = commands.request(code, dict(fields))
         if self._signer is not None:
             # RocketMQ's own name servers do not check it.

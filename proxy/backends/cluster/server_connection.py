@@ -16,12 +16,11 @@ from remoting.close_cause import CloseCause
 from remoting.command import RemotingCommand
 from remoting.connection import Handler, RemotingConnection
 from remoting.errors import ServiceUnavailable
+from remoting.outcomes import Reply
 from remoting.pending_request import LostHandler
 from remoting.timeout_wheel import TimeoutWheel
 
 _log = logging.getLogger("gantry.cluster")
-
-Reply = asyncio.Future[RemotingCommand]
 
 # Maximum number of requests that wait for a connection, and bytes of the oneway ones, or of those that wait to be sent.
 # No other limit counts these: each of thousands of clients may send one before it is paused. Further ones are dropped.

@@ -11,6 +11,7 @@ from proxy.core.messaging import Messaging
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError, ServiceUnavailable
+from remoting.outcomes import Reply
 
 
 async def brokers(core: Messaging, context: Context) -> Sequence[str]:
@@ -88,6 +89,6 @@ async def results(core: Messaging, context: Context, names: Sequence[str]) -> Se
     return found
 
 
-def _send(core: Messaging, context: Context, broker: str) -> "asyncio.Future[RemotingCommand]":
+def _send(core: Messaging, context: Context, broker: str) -> Reply:
     timeout = core.settings.cluster.request_timeout
     return core.backend.request(broker, context.known_spec, context.command.copy(), timeout, context.channel)

@@ -10,13 +10,14 @@ import orjson
 from proxy.core.client_registry import Member, Role
 from proxy.core.context import Context
 from proxy.core.forwarding import ask, send
-from proxy.core.messaging import Messaging, Reply
+from proxy.core.messaging import Messaging
 from remoting import command as commands
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.denial import is_denial
 from remoting.errors import BodyError, ConsumerNotOnline, RemotingError, RequestTimeout, ServiceUnavailable
 from remoting.fastjson import load_object, load_request
+from remoting.outcomes import Reply
 from remoting.tasks import retrieve_error
 
 # Seconds for the brokers' answer, since Java clients wait 3 s for it, and for that of each broker but the last.

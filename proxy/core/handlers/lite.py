@@ -15,12 +15,13 @@ from proxy.core.channel import Channel
 from proxy.core.context import Context
 from proxy.core.forwarding import forward
 from proxy.core.handlers import pop
-from proxy.core.messaging import Messaging, Reply
+from proxy.core.messaging import Messaging
 from proxy.core.principal import OWN
 from proxy.settings.model import Settings
 from remoting.command import RemotingCommand
 from remoting.errors import InvalidRequest, NotPermitted
 from remoting.json_names import NameReplacer, collect_names, replace_names
+from remoting.outcomes import Reply
 
 # Beginning of the ids at brokers, which no client may choose, and characters of the digest of user and group in them.
 _PREFIX: Final = "gantry:"

@@ -12,6 +12,7 @@ from remoting import command as commands
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError, RemotingError
 from remoting.fastjson import load_object, load_request
+from remoting.outcomes import Reply
 
 # Bounds of one request: a request has one part for each broker.
 _MAX_QUEUES = 10_000
@@ -53,7 +54,7 @@ async def unlock(core: Messaging, context: Context) -> RemotingCommand:
     return commands.success()
 
 
-def _split(core: Messaging, context: Context) -> list["asyncio.Future[RemotingCommand]"]:
+def _split(core: Messaging, context: Context) -> list[Reply]:
     """Split the request by broker, send the parts, and return the futures of their replies."""
     body = load_request(context.command.body)
     by_broker: defaultdict[str, list[Any]] = defaultdict(list)

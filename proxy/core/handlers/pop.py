@@ -7,7 +7,7 @@ from functools import partial
 from proxy.core.context import Context
 from proxy.core.empty_poll import UNREAD
 from proxy.core.forwarding import broker_of, forward
-from proxy.core.messaging import Messaging, Reply, as_future
+from proxy.core.messaging import Messaging, as_future
 from proxy.core.own_request import own_request
 from remoting import command as commands
 from remoting import messages, pop, properties
@@ -16,6 +16,7 @@ from remoting.command import RemotingCommand
 from remoting.errors import BodyError, RemotingError
 from remoting.messages import StoredMessage
 from remoting.names import parent_topic
+from remoting.outcomes import Reply
 from remoting.pop import PoppedMessage
 from remoting.pop_offset_info import real_topic
 from remoting.tasks import spawn_quietly

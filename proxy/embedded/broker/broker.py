@@ -29,7 +29,7 @@ from proxy.embedded.broker.offsets import Offsets
 from proxy.embedded.broker.poll_waking import ANY_QUEUE, PollWaking
 from proxy.embedded.broker.pop_checkpoints import Checkpoints
 from proxy.embedded.broker.poppers import PopKey
-from proxy.embedded.broker.request import Answer, Reply, Request, java_bool
+from proxy.embedded.broker.request import Answer, Request, java_bool
 from proxy.embedded.broker.settings import BrokerSettings
 from proxy.embedded.broker.source_share import has_place, source_of_client
 from proxy.embedded.broker.statistics import Statistics
@@ -43,7 +43,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import RemotingError, UnsupportedRequest
 from remoting.messages import StoredMessage, encoded_size
-from remoting.outcomes import copy_outcome
+from remoting.outcomes import Reply, copy_outcome
 from remoting.tasks import isolated
 
 _log = logging.getLogger("gantry.embedded")

@@ -9,12 +9,12 @@ from proxy.core.channel import Channel
 from proxy.core.unanswered import failure_code
 from proxy.embedded.broker.broker import Broker
 from proxy.embedded.broker.errors import Refused
-from proxy.embedded.broker.request import Answer, Reply, Request
+from proxy.embedded.broker.request import Answer, Request
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
 from remoting.errors import BodyError, ConsumerNotOnline
 from remoting.ids import OffsetMessageId
+from remoting.outcomes import Reply
 from remoting.signature import without_signature
 
 
@@ -67,7 +67,7 @@ def _client(broker: Broker, group: str, client_id: str) -> Channel:
     raise Refused(ResponseCode.SYSTEM_ERROR, f"client {client_id} of consumer group {group} is not connected")
 
 
-def _complete(answer: Reply, response: "asyncio.Future[RemotingCommand]") -> None:
+def _complete(answer: Reply, response: Reply) -> None:
     if answer.done():
         return
     error = asyncio.CancelledError() if response.cancelled() else response.exception()
@@ -101,7 +101,7 @@ def consumer_status(broker: Broker, request: Request) -> Answer:
     return answer
 
 
-def _collect(answer: Reply, responses: dict[str, "asyncio.Future[RemotingCommand]"]) -> None:
+def _collect(answer: Reply, responses: dict[str, Reply]) -> None:
     if answer.done() or not all(future.done() for future in responses.values()):
         return
     tables = []

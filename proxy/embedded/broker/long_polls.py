@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from proxy.embedded.broker.filters import Filter, SqlFilter
-from proxy.embedded.broker.request import Reply, Request
+from proxy.embedded.broker.request import Request
 from proxy.embedded.broker.source_share import Source, source_of_client
 from proxy.embedded.broker.work_budget import WorkBudget
 from remoting import command as commands
 from remoting.codes import ResponseCode
 from remoting.counts import count_down
+from remoting.outcomes import Reply
 
 _log = logging.getLogger("gantry.embedded")
 

@@ -1,14 +1,13 @@
 """One request to the broker."""
 
-import asyncio
 from functools import lru_cache
 
 from protocol_negotiation.peer import HostPort
 from proxy.core.channel import Channel
 from remoting.command import RemotingCommand
 from remoting.errors import InvalidRequest
+from remoting.outcomes import Reply
 
-Reply = asyncio.Future[RemotingCommand]
 # The response, immediately or later; None for a request that gets no response.
 Answer = RemotingCommand | Reply | None
 

@@ -1,16 +1,16 @@
 """Handler of SEND_REPLY_MESSAGE: a reply is pushed to the client that waits for it, and stored."""
 
-import asyncio
 from functools import partial
 
 from proxy.core.channel import Channel
 from proxy.embedded.broker.broker import Broker
-from proxy.embedded.broker.request import Answer, Reply, Request
+from proxy.embedded.broker.request import Answer, Request
 from proxy.embedded.broker.sending import Header, message_id, new_message, sent_pairs, writable_topic
 from remoting import command as commands
 from remoting import properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
+from remoting.outcomes import Reply
 
 
 def reply(broker: Broker, request: Request) -> Answer:
@@ -78,7 +78,7 @@ def _pushed(
     others: list[Channel],
     answer: Reply,
     fields: dict[str, str],
-    response: "asyncio.Future[RemotingCommand]",
+    response: Reply,
 ) -> None:
     if answer.done():
         return

@@ -5,7 +5,6 @@ it is committed, rolled back, or checked too often without a result. Unlike in R
 every check, so that its offsets, by which a producer ends it, do not change.
 """
 
-import asyncio
 import heapq
 import logging
 from collections.abc import Callable, Mapping
@@ -25,6 +24,7 @@ from remoting.command import RemotingCommand
 from remoting.ids import OffsetMessageId
 from remoting.messages import TRANSACTION_MASK, StoredMessage, SysFlag
 from remoting.names import HALF_TOPIC, UNCHECKED_TOPIC
+from remoting.outcomes import Reply
 
 _log = logging.getLogger("gantry.embedded")
 
@@ -289,7 +289,7 @@ class Transactions:
         del self._rows[message.commit_log_offset]
 
 
-def _refused(reply: "asyncio.Future[RemotingCommand] | None") -> bool:
+def _refused(reply: Reply | None) -> bool:
     """Return whether a push was refused, so that its client has not got it."""
     if reply is None or not reply.done() or reply.cancelled() or reply.exception() is not None:
         return False

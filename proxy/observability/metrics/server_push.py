@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 from proxy.core.backend import Push
 from proxy.core.channel import Channel
-from proxy.core.messaging import Reply
 from proxy.observability.metrics.family import Family, Kind, Labels, Samples
 from remoting.command import RemotingCommand
+from remoting.outcomes import Reply
 from remoting.requests import REQUESTS
 
 PUSHES = Family(

@@ -20,6 +20,7 @@ from remoting.command import RemotingCommand
 from remoting.connection import RemotingConnection
 from remoting.errors import ConnectionLost, RequestTimeout
 from remoting.names import SELF_TEST_TOPIC
+from remoting.outcomes import Reply
 from remoting.routes import TopicRoute
 from remoting.signature import Credentials
 
@@ -156,12 +157,12 @@ class Client:
         """Send a request over the present connection; return any response. Raises RequestTimeout, ConnectionLost."""
         return await self._remoting.request(code, fields, body)
 
-    def serve(self, _: RemotingConnection, command: RemotingCommand) -> asyncio.Future[RemotingCommand] | None:
+    def serve(self, _: RemotingConnection, command: RemotingCommand) -> Reply | None:
         """Answer a request of the server. Raises UnsupportedRequest."""
         reply = self.answers.get(command.code, refuse)(command)
         if reply is None:
             return None
-        future: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
+        future: Reply = asyncio.get_running_loop().create_future()
         future.set_result(reply)
         return future
 

@@ -8,11 +8,11 @@ import pytest
 
 from proxy.core import poll_turns
 from proxy.core.long_poll import cancel_polls
-from proxy.core.messaging import Reply
 from proxy.core.poll_turns import BrokerPollTurns
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import ConnectionLost, Overloaded
+from remoting.outcomes import Reply
 from remoting.requests import REQUESTS
 from tests.proxy.fakes import Clock, FakeBackend, FakeChannel, Stage, peer, settle, stage
 from tests.proxy.messages import complete

@@ -7,8 +7,9 @@ from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError
 from remoting.messages import StoredMessage
+from remoting.outcomes import Reply
 from remoting.signature import Credentials, sign
-from tests.proxy.fakes import FakeChannel, Reply
+from tests.proxy.fakes import FakeChannel
 from tests.proxy.messages import request
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,6 @@ from protocol_negotiation.fair_turns import FairTurns
 from protocol_negotiation.peer import HostPort
 from proxy.core import upstream_shares
 from proxy.core.handlers.tools import query_client
-from proxy.core.messaging import Reply
 from proxy.core.upstream_shares import UpstreamShares
 from proxy.observability.metrics import core_gauges
 from proxy.observability.metrics.registry import Metrics
@@ -19,6 +18,7 @@ from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.delayed_reply import DelayedReply
 from remoting.errors import ClientGone, ConnectionLost, Overloaded, TopicNotExist
+from remoting.outcomes import Reply
 from remoting.requests import REQUESTS
 from remoting.routes import TopicRoute
 from remoting.tasks import spawn

@@ -15,6 +15,7 @@ from remoting import messages, pop, properties
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.messages import StoredMessage
+from remoting.outcomes import Reply
 from remoting.pop import PoppedMessage
 from remoting.pop_offset_info import real_topic
 from tests.cluster.client import heartbeat, pull_fields, send_fields, strings, v2
@@ -52,13 +53,13 @@ class BrokerHarness:
         # So that a failure is reproducible.
         self.broker.random.seed(0)
 
-    def _push(self, channel: Channel, command: RemotingCommand) -> "asyncio.Future[RemotingCommand] | None":
+    def _push(self, channel: Channel, command: RemotingCommand) -> Reply | None:
         if channel in self.refused:
             return completed(commands.response(ResponseCode.NO_PERMISSION))
         self.pushed.append((channel, command))
         if command.is_oneway:
             return None
-        reply: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
+        reply: Reply = asyncio.get_running_loop().create_future()
         if isinstance(self.push_answer, Exception):
             reply.set_exception(self.push_answer)
         elif self.push_answer is not None:
@@ -80,7 +81,7 @@ class BrokerHarness:
         fields: Mapping[str, object] | None = None,
         body: bytes = b"",
         channel: FakeChannel | None = None,
-    ) -> "asyncio.Future[RemotingCommand]":
+    ) -> Reply:
         """Send a request; return the future of its response."""
         command = commands.request(code, strings(fields or {}), body)
         command.header["version"] = 481

@@ -8,8 +8,8 @@ import pytest
 from proxy.overload.monitor import Level
 from proxy.settings.limits import LimitSettings
 from remoting.codes import RequestCode
-from remoting.command import RemotingCommand
 from remoting.errors import Overloaded
+from remoting.outcomes import Reply
 from tests.proxy.fakes import Clock
 from tests.proxy.overload.fakes import MIB
 from tests.proxy.overload.stage import Stage, request_context
@@ -200,7 +200,7 @@ async def test_over_the_budget_the_polls_of_the_largest_connection_end(clock: Cl
     large, small = on.connect(requests=80), on.connect(requests=1)
     polls = []
     for connection in (large, small):
-        poll: asyncio.Future[RemotingCommand] = asyncio.Future()
+        poll: Reply = asyncio.Future()
         connection.channel.session.polls[poll] = request_context(RequestCode.PULL_MESSAGE)
         polls.append(poll)
     on.budget.used = 101 * MIB

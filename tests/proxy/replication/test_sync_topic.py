@@ -15,9 +15,10 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectionLost, RemotingError, ServiceUnavailable, TopicNotExist
 from remoting.messages import StoredMessage, SysFlag
+from remoting.outcomes import Reply
 from remoting.requests import REQUESTS, RequestSpec
 from remoting.routes import TopicRoute, parse
-from tests.proxy.fakes import FakeBackend, Reply, Sent
+from tests.proxy.fakes import FakeBackend, Sent
 from tests.proxy.messages import route
 from tests.waiting import until
 

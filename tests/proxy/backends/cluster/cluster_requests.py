@@ -5,8 +5,9 @@ import asyncio
 from proxy.backends.cluster.backend import ClusterBackend
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
+from remoting.outcomes import Reply
 from remoting.requests import REQUESTS
-from tests.proxy.fakes import FakeChannel, Reply, settle
+from tests.proxy.fakes import FakeChannel, settle
 from tests.proxy.messages import complete
 
 SEND, PULL, POP = RequestCode.SEND_MESSAGE_V2, RequestCode.PULL_MESSAGE, RequestCode.POP_MESSAGE

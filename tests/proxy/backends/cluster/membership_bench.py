@@ -12,7 +12,8 @@ from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.connection import Handler, RemotingConnection
 from remoting.errors import ServiceUnavailable
-from tests.proxy.fakes import FakeChannel, Reply
+from remoting.outcomes import Reply
+from tests.proxy.fakes import FakeChannel
 from tests.proxy.messages import heartbeat, java
 
 BEAT, BYE = RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT

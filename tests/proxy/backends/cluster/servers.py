@@ -16,9 +16,9 @@ from remoting.close_cause import CloseCause
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.connection import RemotingConnection
+from remoting.outcomes import Reply
 from remoting.timeout_wheel import TimeoutWheel
 from tests.ports import free_port
-from tests.proxy.fakes import Reply
 
 Answer = Callable[[RemotingCommand], RemotingCommand | None]
 

@@ -7,6 +7,7 @@ from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectionLost, RequestTimeout, ServiceUnavailable
+from remoting.outcomes import Reply
 from remoting.requests import REQUESTS
 from tests.proxy.backends.cluster.cluster_requests import (
     COMMIT,
@@ -22,7 +23,7 @@ from tests.proxy.backends.cluster.cluster_requests import (
     silent,
 )
 from tests.proxy.backends.cluster.servers import Cluster
-from tests.proxy.fakes import FakeChannel, Reply, settle
+from tests.proxy.fakes import FakeChannel, settle
 from tests.proxy.messages import complete
 
 pytestmark = pytest.mark.anyio

@@ -10,12 +10,13 @@ from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.connection import RemotingConnection
 from remoting.errors import TopicNotExist
+from remoting.outcomes import Reply
 from tests.proxy.backends.cluster.cluster_requests import (
     SEND,
     ask,
 )
 from tests.proxy.backends.cluster.servers import Cluster, Server
-from tests.proxy.fakes import FakeChannel, Reply, settle
+from tests.proxy.fakes import FakeChannel, settle
 from tests.proxy.messages import heartbeat, request
 
 pytestmark = pytest.mark.anyio

@@ -11,10 +11,11 @@ from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.connection import RemotingConnection
 from remoting.errors import ConnectionLost, RequestTimeout, ServiceUnavailable
+from remoting.outcomes import Reply
 from remoting.timeout_wheel import TimeoutWheel
 from tests.ports import HOST, free_port
 from tests.proxy.backends.cluster.servers import Cluster, Server
-from tests.proxy.fakes import Clock, FakeChannel, Reply, settle
+from tests.proxy.fakes import Clock, FakeChannel, settle
 from tests.proxy.messages import request
 
 pytestmark = pytest.mark.anyio

@@ -16,6 +16,7 @@ from remoting.command import RemotingCommand
 from remoting.connection import RemotingConnection
 from remoting.errors import ConnectionLost, UnsupportedRequest
 from remoting.frame import encode_prefix
+from remoting.outcomes import Reply
 from remoting.timeout_wheel import TimeoutWheel
 from tests.remoting.fake_transport import Clock, FakeTransport, peer_response
 
@@ -34,7 +35,7 @@ class Link:
         self.transport = FakeTransport(self.connection)
         self.connection.connection_made(self.transport)
 
-    def ask(self, count: int = MANY) -> list["asyncio.Future[RemotingCommand]"]:
+    def ask(self, count: int = MANY) -> list[Reply]:
         return [self.connection.request(commands.request(RequestCode.GET_MAX_OFFSET), 3.0) for _ in range(count)]
 
     def receive(self, opaques: range) -> None:
@@ -57,7 +58,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_turns, "TURN_SECONDS", 1e-9)
 
 
-def _note(done: list[int], number: int, _: "asyncio.Future[RemotingCommand]") -> None:
+def _note(done: list[int], number: int, _: Reply) -> None:
     done.append(number)
 
 

@@ -10,8 +10,9 @@ from remoting import command as commands
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError, ConsumerNotOnline, RequestTimeout, ServiceUnavailable, TopicNotExist
+from remoting.outcomes import Reply
 from remoting.requests import RequestSpec
-from tests.proxy.fakes import FakeBackend, FakeChannel, Reply, Stage, peer, stage
+from tests.proxy.fakes import FakeBackend, FakeChannel, Stage, peer, stage
 from tests.proxy.messages import heartbeat, java, request, route
 
 pytestmark = pytest.mark.anyio

@@ -11,8 +11,9 @@ from remoting.codes import GO_AWAY_VERSION, RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import ConnectionLost, GoAway, ServiceUnavailable
 from remoting.messages import StoredMessage, encode_message
+from remoting.outcomes import Reply
 from remoting.requests import REQUESTS
-from tests.proxy.fakes import FakeBackend, FakeChannel, Reply, Sent, Stage, peer, settle, stage
+from tests.proxy.fakes import FakeBackend, FakeChannel, Sent, Stage, peer, settle, stage
 from tests.proxy.messages import complete, java, route
 
 pytestmark = pytest.mark.anyio
