@@ -43,7 +43,6 @@ from proxy.core.messaging import Messaging
 from proxy.core.push_relay import relay
 from proxy.core.remoting_channel import RemotingChannel
 from proxy.embedded.backend import EmbeddedBackend
-from proxy.embedded.requests import TOOL_REQUESTS
 from proxy.frontends import http_health
 from proxy.frontends.certificates import Certificates
 from proxy.frontends.grpc_frontend import GrpcFrontend
@@ -68,6 +67,7 @@ from proxy.settings.loading import Sources
 from proxy.settings.model import Settings
 from proxy.settings.naming import naming
 from proxy.traffic_rules.engine import RuleEngine
+from remoting.broker_requests import TOOL_REQUESTS
 from remoting.codes import RequestCode
 from remoting.errors import RemotingError
 from remoting.requests import REQUESTS

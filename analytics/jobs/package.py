@@ -13,8 +13,6 @@ _PARTS = (
         f"proxy/{name}.py"
         for name in (
             "__init__",
-            "embedded/__init__",
-            "embedded/requests",
             "observability/__init__",
             "observability/records/__init__",
             "observability/records/arrow",
@@ -27,7 +25,16 @@ _PARTS = (
     ),
     *(
         f"remoting/{name}.py"
-        for name in ("__init__", "codes", "names", "permissions", "request_kinds", "requests", "send_message")
+        for name in (
+            "__init__",
+            "broker_requests",
+            "codes",
+            "names",
+            "permissions",
+            "request_kinds",
+            "requests",
+            "send_message",
+        )
     ),
 )
 # Modules, and the files of the report's page.

@@ -15,13 +15,13 @@ from proxy.core.forwarding import limit_poll
 from proxy.core.messaging import Entrance
 from proxy.core.push_relay import relay
 from proxy.embedded.backend import EmbeddedBackend, wall_clock
-from proxy.embedded.requests import BROKER_REQUESTS
 from proxy.embedded.server import Server, close_silent, push_via
 from proxy.embedded.store import StorageError, StoreLocked, StoreUnusable, UnknownFormat
 from proxy.embedded.store.durable import DurableStore
 from proxy.observability.metrics import Metrics
 from proxy.observability.metrics.family import Family, Kind, Samples, by_label
 from proxy.settings.model import Settings
+from remoting.broker_requests import BROKER_REQUESTS
 from remoting.outcomes import Reply
 
 # Bytes of a Unix socket's path, as in sockaddr_un (108 on Linux, 104 elsewhere), with its final zero.

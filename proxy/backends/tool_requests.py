@@ -16,8 +16,8 @@ from proxy.core.context import Context
 from proxy.core.handlers import every_broker
 from proxy.core.handlers.groups import with_members
 from proxy.core.messaging import Handling, Messaging
-from proxy.embedded.requests import TOOL_REQUESTS
 from remoting import command as commands
+from remoting.broker_requests import TOOL_REQUESTS
 from remoting.codes import RequestCode, ResponseCode, ToolCode
 from remoting.command import RemotingCommand
 from remoting.denial import is_denial

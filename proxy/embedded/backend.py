@@ -16,9 +16,9 @@ from proxy.embedded.broker.dispatch import new_broker
 from proxy.embedded.broker.routing import route_of
 from proxy.embedded.broker.settings import BrokerSettings
 from proxy.embedded.broker.work_budget import MAX_SECONDS
-from proxy.embedded.requests import BROKER_REQUESTS
 from proxy.embedded.store import StorageError, Store, StoreUnusable
 from remoting import command as commands
+from remoting.broker_requests import BROKER_REQUESTS
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
 from remoting.errors import ServiceUnavailable, no_route

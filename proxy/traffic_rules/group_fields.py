@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from proxy.embedded.requests import BROKER_REQUESTS
+from remoting.broker_requests import BROKER_REQUESTS
 from remoting.codes import RequestCode
 
 MORE_GROUP_FIELDS: Mapping[int, tuple[str, ...]] = {

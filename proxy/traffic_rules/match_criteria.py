@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
-from proxy.embedded.requests import BROKER_REQUESTS
 from remoting import requests
+from remoting.broker_requests import BROKER_REQUESTS
 from remoting.codes import RequestCode, ToolCode
 from remoting.request_kinds import RequestKind
 from remoting.requests import REQUESTS, Action, Direction, RequestSpec, codes_of

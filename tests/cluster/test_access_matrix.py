@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from protos.apache.rocketmq.v2 import service_pb2 as pb
-from proxy.embedded.requests import TOOL_REQUESTS
+from remoting.broker_requests import TOOL_REQUESTS
 from remoting.codes import ResponseCode
 from remoting.command import RemotingCommand
 from remoting.requests import REQUESTS, Direction

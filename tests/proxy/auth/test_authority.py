@@ -10,9 +10,9 @@ from proxy.auth.resources import permissions
 from proxy.backends.tool_requests import CLUSTER_TOOL_REQUESTS
 from proxy.core.context import Context
 from proxy.core.principal import OWN, Failure, Method
-from proxy.embedded.requests import BROKER_REQUESTS
 from remoting import command as commands
 from remoting import properties
+from remoting.broker_requests import BROKER_REQUESTS
 from remoting.codes import RequestCode, ToolCode
 from remoting.command import RemotingCommand
 from remoting.errors import BodyError, InvalidRequest

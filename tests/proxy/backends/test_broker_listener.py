@@ -10,7 +10,7 @@ import pytest
 from proxy.app import App
 from proxy.embedded.backend import EmbeddedBackend
 from proxy.embedded.broker.dispatch import BROKER, NAME_SERVER
-from proxy.embedded.requests import BROKER_REQUESTS, TOOL_REQUESTS
+from remoting.broker_requests import BROKER_REQUESTS, TOOL_REQUESTS
 from remoting.codes import RequestCode as C
 from remoting.codes import ResponseCode, ToolCode
 from remoting.errors import RemotingError

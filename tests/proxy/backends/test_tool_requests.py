@@ -9,8 +9,8 @@ import pytest
 from proxy.backends import tool_requests
 from proxy.backends.tool_requests import CLUSTER_TOOL_REQUESTS, TOOL_HANDLERS
 from proxy.core.handlers import HANDLERS
-from proxy.embedded.requests import TOOL_REQUESTS
 from remoting import command as commands
+from remoting.broker_requests import TOOL_REQUESTS
 from remoting.codes import RequestCode, ResponseCode, ToolCode
 from remoting.command import RemotingCommand
 from remoting.errors import BrokerNotNamed, RemotingError, ServiceUnavailable, TopicNotExist

@@ -3,7 +3,7 @@ from typing import Any
 import orjson
 import pytest
 
-from proxy.embedded.requests import BROKER_REQUESTS
+from remoting.broker_requests import BROKER_REQUESTS
 from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.requests import Action

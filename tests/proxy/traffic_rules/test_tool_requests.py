@@ -5,7 +5,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from proxy.embedded.requests import TOOL_REQUESTS
+from remoting.broker_requests import TOOL_REQUESTS
 from remoting.codes import RequestCode, ResponseCode, ToolCode
 from tests.proxy.traffic_rules.replica import run_replica
 

@@ -1,8 +1,7 @@
-"""The request tables of the embedded broker's own listener, and the requests that only operators' tools send.
+"""Requests that brokers and name servers serve, and those of them that only operators' tools send.
 
-The broker's listener serves the requests of the proxy's table, those that another replica sends to brokers and name
-servers, and those of operators' tools, under the same setting `tools`. The clients' listeners serve the latter, too,
-before a cluster as well (`proxy.backends.tool_requests`).
+They are the requests of the proxy's table, those that replicas send, and those of tools such as mqadmin. The embedded
+broker's own listener serves all of them; the clients' listeners serve tools if the setting `tools` allows it.
 """
 
 from collections.abc import Mapping
