@@ -20,8 +20,8 @@ from proxy.core.context import Context
 from proxy.core.reply_recipients import ReplyRecipients
 from remoting.codes import RequestCode
 from remoting.requests import REQUESTS
-from tests.proxy.auth.test_authority import command
-from tests.proxy.auth.test_replica import rpcs
+from tests.proxy.auth.requests import command
+from tests.proxy.auth.rpcs import rpcs
 from tests.proxy.auth.users import ALICE, authority, grpc_metadata, signed
 from tests.proxy.fakes import FakeChannel
 

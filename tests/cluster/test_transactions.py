@@ -1,52 +1,18 @@
 """Transactions through several replicas, which are stateless."""
 
-from dataclasses import dataclass
-
 import pytest
 
 from remoting import messages, properties
 from remoting.codes import RequestCode
 from remoting.command import RemotingCommand
-from remoting.ids import OffsetMessageId
 from tests.cluster.client import Client, create_topic, unique
 from tests.cluster.coverage import covers
+from tests.cluster.half_messages import send_half
 from tests.cluster.servers import Cluster, Gantry, eventually
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180, func_only=True)]
 
 _COMMIT, _ROLLBACK = 8, 12
-
-
-@dataclass
-class Half:
-    """A half message that a producer has sent."""
-
-    topic: str
-    group: str
-    reply: RemotingCommand
-    unique_id: str
-
-    def end(self, producer: Client, how: int) -> None:
-        """Send END_TRANSACTION like a Java producer without a check."""
-        fields = {
-            "topic": self.topic,
-            "producerGroup": self.group,
-            "tranStateTableOffset": self.reply.fields["queueOffset"],
-            "commitLogOffset": OffsetMessageId.parse(self.reply.fields["msgId"]).offset,
-            "commitOrRollback": how,
-            "fromTransactionCheck": False,
-            "msgId": self.unique_id,
-            "transactionId": self.unique_id,
-        }
-        producer.send_oneway(RequestCode.END_TRANSACTION, producer.named(fields))
-
-
-async def _half(producer: Client, topic: str, group: str, body: bytes) -> Half:
-    unique_id = unique("TX")
-    pairs = {properties.TRANSACTION_PREPARED: "true", properties.PRODUCER_GROUP: group, "UNIQ_KEY": unique_id}
-    prepared = int(messages.SysFlag.TRANSACTION_PREPARED)
-    reply = await producer.send(topic, body, pairs, producerGroup=group, sysFlag=prepared)
-    return Half(topic, group, reply, unique_id)
 
 
 def _answer(producer: Client, check: RemotingCommand, how: int) -> None:
@@ -68,8 +34,8 @@ async def test_commit_and_rollback_take_effect_without_a_check(cluster: Cluster,
     """Guards against a producer's commit that is dropped and reported as done (8.5)."""
     topic, group = await create_topic(cluster.broker, "tx"), unique("producers")
     async with Client(gantry.address) as producer:
-        kept = await _half(producer, topic, group, b"kept")
-        dropped = await _half(producer, topic, group, b"dropped")
+        kept = await send_half(producer, topic, group, b"kept")
+        dropped = await send_half(producer, topic, group, b"dropped")
         dropped.end(producer, _ROLLBACK)
         kept.end(producer, _COMMIT)
         # No producer of the group is registered at a broker, so that a check is impossible.
@@ -94,9 +60,9 @@ async def test_a_check_reaches_a_producer_of_the_group_behind_any_replica(
         for client, groups in ((first, [near]), (second, [near]), (stranger, [other]), (remote, [far])):
             await client.route(topic)
             await client.heartbeat(producers=groups)
-        await _half(first, topic, near, b"near")
+        await send_half(first, topic, near, b"near")
         async with Client(gantry.address) as gone:
-            await _half(gone, topic, far, b"far")
+            await send_half(gone, topic, far, b"far")
         code = RequestCode.CHECK_TRANSACTION_STATE
         await eventually(lambda: first.pushed(code) or second.pushed(code), "a check of the near group")
         asked = first if first.pushed(code) else second

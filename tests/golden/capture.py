@@ -25,8 +25,8 @@ from remoting.codes import RequestCode
 from remoting.connection import RemotingConnection
 from tests.cluster.client import Client, create_topic, queue_fields, unique
 from tests.cluster.conftest import OPTIONS
+from tests.cluster.half_messages import send_half
 from tests.cluster.servers import HOST, PEERS, Cluster, Failed, Gantry, run_client
-from tests.cluster.test_transactions import _half
 from tests.ports import free_port
 
 HERE = Path(__file__).resolve().parent
@@ -206,7 +206,7 @@ async def _broker(cluster: Cluster, collection: Collection) -> None:
         async with Client(cluster.broker) as other:
             await other.heartbeat({group: [topic]})
         sent = await client.send(topic, b"golden", {"UNIQ_KEY": unique("A")})
-        await _half(client, topic, producers, b"half")
+        await send_half(client, topic, producers, b"half")
         await client.get(RequestCode.UPDATE_CONSUMER_OFFSET, queue_fields(topic, consumerGroup=group, commitOffset=1))
         await tool.get(
             RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, {"topic": topic, "group": group, "timestamp": 0, "isForce": True}

@@ -3,11 +3,11 @@
 import orjson
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from remoting import acl
 from remoting.acl import AclInfo, Decision, PolicyEntry, PolicyType, UserInfo, UserStatus, UserType
 from remoting.errors import BodyError
+from tests.remoting.json_values import JSON
 
 _USERS = (
     b'[{"password":"admin-secret-1","userStatus":"enable","userType":"Super","username":"admin"},'
@@ -68,22 +68,6 @@ def test_resources_have_the_usual_spelling(text: str, resource: str) -> None:
 def test_invalid_body_is_rejected(body: bytes) -> None:
     with pytest.raises(BodyError):
         (UserInfo if b"username" in body else AclInfo).parse(body)
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(st.characters(codec="utf-8")),
-    lambda values: (
-        st.lists(values, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(
-                ["policies", "entries", "resource", "actions", "decision", "sourceIps", "policyType", "subject"]
-            ),
-            values,
-            max_size=5,
-        )
-    ),
-    max_leaves=20,
-)
 
 
 @given(JSON)

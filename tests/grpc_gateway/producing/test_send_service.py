@@ -14,7 +14,7 @@ from grpc_gateway.producing.send_service import SendService
 from grpc_gateway.response_status import Refused
 from grpc_gateway.transaction_id import TransactionId
 from grpc_gateway.unary import parsed
-from protos.apache.rocketmq.v2.definition_pb2 import Code, Encoding, Message, MessageType, Resource, SystemProperties
+from protos.apache.rocketmq.v2.definition_pb2 import Code, Encoding, Message, MessageType
 from protos.apache.rocketmq.v2.service_pb2 import SendMessageRequest, SendMessageResponse
 from remoting import command as commands
 from remoting import properties
@@ -24,20 +24,9 @@ from remoting.errors import ConnectionLost, RemotingError, RequestTimeout, Servi
 from remoting.topic_group_config import TopicConfig
 from tests.grpc_gateway.fakes import FakeCore, make_rpc
 from tests.grpc_gateway.messages import route
+from tests.grpc_gateway.producing.sends import OFFSET_ID, STORED, message
 
 pytestmark = pytest.mark.anyio
-
-# 198.51.100.1:10911 and commit log offset 4711.
-OFFSET_ID = "C633640100002A9F0000000000001267"
-STORED = {"msgId": OFFSET_ID, "queueId": "0", "queueOffset": "7"}
-
-
-def message(number: int = 1, topic: str = "orders", **system: object) -> Message:
-    return Message(
-        topic=Resource(name=topic),
-        system_properties=SystemProperties(message_id=f"01{number:032X}", **system),  # type: ignore[arg-type]
-        body=b"hello",
-    )
 
 
 def core_with(**answers: RemotingCommand | Exception) -> FakeCore:

@@ -16,7 +16,7 @@ from remoting.delayed_reply import DelayedReply
 from remoting.errors import ClientGone, ConnectionLost, RequestTimeout, ServiceUnavailable
 from tests.grpc_gateway.fakes import FakeCore, make_rpc
 from tests.grpc_gateway.messages import route
-from tests.grpc_gateway.producing.test_send_service import STORED, message
+from tests.grpc_gateway.producing.sends import STORED, message
 
 pytestmark = pytest.mark.anyio
 

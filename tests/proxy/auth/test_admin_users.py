@@ -1,5 +1,4 @@
 import re
-from base64 import b64encode
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,8 +14,7 @@ from proxy.auth.passwords import PasswordHash, hash_password
 from proxy.core.principal import Method
 from proxy.settings.admin import AdminSettings
 from remoting.signature import Credentials
-from tests.proxy.auth.test_grpc_guard import FakeTokens
-from tests.proxy.auth.users import ALICE, IMPOSTOR, OWN_FILE, ROOT, STRANGER, authority
+from tests.proxy.auth.users import ALICE, IMPOSTOR, OWN_FILE, ROOT, STRANGER, FakeTokens, authority, basic
 from tests.proxy.fakes import Clock
 
 OPERATOR = Credentials("oper-01", "secret-of-oper")
@@ -28,10 +26,6 @@ role = "operator"
 [groups.readers]
 role = "operator"
 """
-
-
-def basic(credentials: Credentials) -> str:
-    return "Basic " + b64encode(f"{credentials.access_key}:{credentials.secret_key}".encode()).decode()
 
 
 def access(folder: Path) -> Access:

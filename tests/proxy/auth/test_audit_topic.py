@@ -18,8 +18,8 @@ from remoting import messages
 from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import ServiceUnavailable
 from tests.cluster.client import pull_fields
-from tests.proxy.auth.test_authority import command
-from tests.proxy.auth.test_replica import CREATE, replica
+from tests.proxy.auth.replica import CREATE, replica
+from tests.proxy.auth.requests import command
 from tests.proxy.auth.users import BOB, IMPOSTOR, ROOT, signed
 from tests.proxy.messages import request
 from tests.proxy.observability.metrics.samples import samples_of

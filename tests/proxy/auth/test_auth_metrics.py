@@ -9,7 +9,7 @@ from proxy.auth import auth_metrics
 from proxy.auth.authority import Authority, Forbidden, NotAuthenticated
 from remoting.codes import RequestCode
 from remoting.signature import Credentials
-from tests.proxy.auth.test_authority import ask, command
+from tests.proxy.auth.requests import ask, command
 from tests.proxy.auth.users import ALICE, BOB, IMPOSTOR, own_source, signed
 
 pytestmark = pytest.mark.anyio

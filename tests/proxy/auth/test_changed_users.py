@@ -10,7 +10,7 @@ from proxy.auth.reload import reload
 from proxy.core.principal import Failure, Method
 from remoting.codes import RequestCode
 from remoting.signature import Credentials
-from tests.proxy.auth.test_authority import ask, command
+from tests.proxy.auth.requests import ask, command
 from tests.proxy.auth.users import ALICE, OWN_FILE, authority, own_source, plain_source, signed, undelayed
 from tests.proxy.fakes import peer
 

@@ -16,7 +16,7 @@ from proxy.auth.sources.source import AuthError
 from proxy.settings.auth import AuthSettings
 from remoting.codes import RequestCode
 from remoting.signature import Credentials
-from tests.proxy.auth.test_authority import command
+from tests.proxy.auth.requests import command
 from tests.proxy.auth.users import signed, write
 from tests.proxy.fakes import peer
 

@@ -8,7 +8,7 @@ from proxy.auth.authority import Authority, Forbidden, NotAuthenticated
 from proxy.auth.stores.store import explain
 from remoting.codes import RequestCode
 from remoting.signature import Credentials
-from tests.proxy.auth.test_authority import SERVED, ask, command
+from tests.proxy.auth.requests import SERVED, ask, command
 from tests.proxy.auth.users import BOB, OWN_FILE, ROOT, own_source, plain_authority, plain_source, signed, undelayed
 
 

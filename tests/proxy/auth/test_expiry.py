@@ -4,18 +4,17 @@ import asyncio
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
-import grpc
 import pytest
 
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from proxy.app import App
 from proxy.frontends.revocation import Revocation
 from remoting.codes import RequestCode
-from tests.proxy.auth.test_authority import command
-from tests.proxy.auth.test_replica import NO_PERMISSION, GrpcClient, dialled, replica, rpcs, subscription
-from tests.proxy.auth.test_tokens import publish, token
+from tests.proxy.auth.replica import NO_PERMISSION, dialled, replica
+from tests.proxy.auth.requests import command
+from tests.proxy.auth.rpcs import GrpcClient, bearer, ended, opened, receive, rpcs
+from tests.proxy.auth.tokens import publish
 from tests.proxy.auth.users import ALICE, OWN_FILE, signed
 from tests.proxy.messages import heartbeat
 from tests.proxy.replica import Client, soon
@@ -24,14 +23,6 @@ from tests.waiting import until
 pytestmark = pytest.mark.anyio
 
 _HOUR = 3600
-
-
-def bearer(channel: grpc.aio.Channel, valid: float = _HOUR, client_id: str = "c1") -> GrpcClient:
-    """A client with a token that is valid for these seconds."""
-    client = GrpcClient(channel, None, client_id)
-    text = token(sub="alice-1", exp=int(time.time() + valid))
-    client.metadata = (*client.metadata, ("authorization", f"Bearer {text}"))
-    return client
 
 
 def pass_time(app: App, seconds: float) -> None:
@@ -43,27 +34,6 @@ def pass_time(app: App, seconds: float) -> None:
         if isinstance(owner := getattr(refresher, "__self__", None), Revocation)
     ]
     revocation.clock = lambda: time.time() + seconds
-
-
-async def opened(client: GrpcClient) -> Any:
-    """Return a telemetry stream on which settings were exchanged."""
-    stream = client.stub.Telemetry(metadata=client.metadata)
-    await stream.write(subscription())
-    assert (await soon(stream.read())).HasField("settings")
-    return stream
-
-
-async def ended(stream: Any) -> None:
-    with pytest.raises(grpc.aio.AioRpcError) as raised:
-        await soon(stream.read())
-    assert raised.value.code() is grpc.StatusCode.UNAUTHENTICATED
-    assert "expired" in str(raised.value.details()) or "revoked" in str(raised.value.details())
-
-
-def receive() -> Any:
-    request = rpcs()["ReceiveMessage"]
-    request.invisible_duration.seconds = request.long_polling_timeout.seconds = 20
-    return request
 
 
 async def test_an_expired_token_ends_polls_streams_and_memberships(tmp_path: Path) -> None:

@@ -16,11 +16,22 @@ from protos.apache.rocketmq.v2.definition_pb2 import (
     Subscription,
     SubscriptionEntry,
 )
-from proxy.auth.authority import Authority, Forbidden
-from proxy.auth.grpc_guard import GrpcGuard, VerifiedToken, parse, signed_times
+from proxy.auth.authority import Forbidden
+from proxy.auth.grpc_guard import GrpcGuard, parse, signed_times
 from proxy.core.principal import Method, Principal
 from remoting.signature import Credentials
-from tests.proxy.auth.users import ALICE, BOB, IMPOSTOR, ROOT, STRANGER, authority, date_text, grpc_metadata
+from tests.proxy.auth.users import (
+    ALICE,
+    BOB,
+    IMPOSTOR,
+    ROOT,
+    STRANGER,
+    FakeTokens,
+    authority,
+    date_text,
+    grpc_metadata,
+    guard,
+)
 from tests.proxy.fakes import peer
 
 pytestmark = pytest.mark.anyio
@@ -41,10 +52,6 @@ def message(kind: str, topic: Resource = TOPIC, group: Resource = GROUP) -> Any:
     made = getattr(pb, kind)
     names = {field.name for field in made.DESCRIPTOR.fields}
     return made(**{name: value for name, value in fields.items() if name in names})
-
-
-def guard(made: Authority, **more: Any) -> GrpcGuard:
-    return GrpcGuard(made, window=more.pop("window", 300.0), **more)
 
 
 def sender(made: GrpcGuard, metadata: dict[str, str]) -> Principal:
@@ -197,13 +204,6 @@ async def test_changes_of_users_apply_to_verified_headers(tmp_path: Path) -> Non
     await users.refresh()
     with pytest.raises(Unauthorized):
         sender(made, metadata)
-
-
-class FakeTokens:
-    """Knows one token."""
-
-    def verify(self, token: str) -> VerifiedToken | None:
-        return VerifiedToken("carol", frozenset({"readers"}), time.time() + 60, "key") if token == "valid" else None
 
 
 def test_bearer_tokens_name_users_and_groups(tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ from remoting.command import RemotingCommand
 from remoting.permissions import ResourceKind
 from remoting.requests import RequestSpec
 from remoting.signature import Credentials
-from tests.proxy.auth.test_authority import DATA, ask, command
-from tests.proxy.auth.test_replica import replica
+from tests.proxy.auth.replica import replica
+from tests.proxy.auth.requests import DATA, ask, command
 from tests.proxy.auth.users import (
     OWN_FILE,
     ROOT,

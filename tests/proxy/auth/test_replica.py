@@ -1,8 +1,6 @@
 """Authentication of a whole replica with an embedded broker: both protocols, plain and over TLS."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,77 +11,34 @@ from protos.apache.rocketmq.v2 import service_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import (
     ClientType,
     Code,
-    FilterExpression,
-    Message,
-    MessageQueue,
     Publishing,
     Resource,
-    Subscription,
-    SubscriptionEntry,
-    SystemProperties,
 )
 from protos.apache.rocketmq.v2.definition_pb2 import (
     Settings as ClientSettings,
 )
-from protos.apache.rocketmq.v2.service_pb2_grpc import MessagingServiceStub
-from proxy.app import App
-from proxy.settings.model import Settings
-from remoting.codes import RequestCode, ResponseCode
-from remoting.signature import Credentials
+from remoting.codes import RequestCode
 from tests.cluster.client import Client as BrokerClient
 from tests.cluster.client import lists, wait_until
 from tests.ports import free_port
-from tests.proxy.auth.test_authority import command
+from tests.proxy.auth.replica import CREATE, NO_PERMISSION, dialled, replica
+from tests.proxy.auth.requests import command
+from tests.proxy.auth.rpcs import GrpcClient, rpcs, subscription
 from tests.proxy.auth.users import (
     ALICE,
     BOB,
     IMPOSTOR,
     OWN_FILE,
-    PLAIN_ACL,
     ROOT,
     STRANGER,
-    grpc_metadata,
     signed,
-    undelayed,
     write,
 )
 from tests.proxy.messages import heartbeat, request
-from tests.proxy.replica import Client, certify, running, soon
+from tests.proxy.replica import Client, certify, soon
 from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
-
-CREATE = {
-    "topic": "orders",
-    "defaultTopic": "TBW102",
-    "readQueueNums": 2,
-    "writeQueueNums": 2,
-    "perm": 6,
-    "topicFilterType": "SINGLE_TAG",
-}
-NO_PERMISSION = int(ResponseCode.NO_PERMISSION)
-
-
-@asynccontextmanager
-async def replica(folder: Path, source: str = "users", **more: Any) -> AsyncIterator[App]:
-    """A replica with an embedded broker, authentication from one source, and the topic orders."""
-    files = {"users": OWN_FILE, "plain_acl": PLAIN_ACL}
-    settings = Settings(
-        listen=["127.0.0.1:0"],
-        embedded=more.pop("embedded", {"directory": folder / "data"}),
-        admin={"listen": "off"},
-        auth={source: write(folder / f"{source}.txt", files[source]), "reload_interval": 0.05, **more.pop("auth", {})},
-        drain_timeout=0.2,
-        **more,
-    )
-    async with running(settings) as app:
-        assert app.authority is not None
-        undelayed(app.authority)
-        client = await Client.connect(app, more.get("context"))
-        created = await client.ask(signed(request(RequestCode.UPDATE_AND_CREATE_TOPIC, **CREATE), ROOT))
-        assert created.code == 0, created.remark
-        await client.close()
-        yield app
 
 
 @pytest.mark.parametrize("source", ["users", "plain_acl"])
@@ -111,68 +66,6 @@ async def test_remoting_clients(tmp_path: Path, source: str) -> None:
         await client.close()
 
 
-class GrpcClient:
-    """A gRPC client with credentials."""
-
-    def __init__(self, channel: grpc.aio.Channel, credentials: Credentials | None, client_id: str = "c1") -> None:
-        self.stub: Any = MessagingServiceStub(channel)
-        signature = {} if credentials is None else grpc_metadata(credentials)
-        self.metadata = tuple({"x-mq-client-id": client_id, "x-mq-language": "JAVA", **signature}.items())
-
-    async def call(self, name: str, message: Any) -> int:
-        """Return the v2 code of the first response."""
-        calling = getattr(self.stub, name)(message, metadata=self.metadata, timeout=20)
-        if hasattr(calling, "__aiter__"):
-            async for response in calling:
-                if response.HasField("status"):
-                    return int(response.status.code)
-            raise AssertionError("no status")
-        return int((await calling).status.code)
-
-    async def telemetry(self, command: pb.TelemetryCommand | None) -> Any:
-        """Return the first response on a new stream, after this command. Raises AioRpcError."""
-        stream = self.stub.Telemetry(_only(command), metadata=self.metadata)
-        return await soon(anext(aiter(stream)))
-
-
-async def _only(command: pb.TelemetryCommand | None) -> AsyncIterator[pb.TelemetryCommand]:
-    """Yield the command, if any, and leave the stream open."""
-    if command is not None:
-        yield command
-    await asyncio.sleep(60)
-
-
-TOPIC, GROUP = Resource(name="orders"), Resource(name="g")
-QUEUE = MessageQueue(topic=TOPIC, id=0)
-
-
-def rpcs(topic: Resource = TOPIC, group: Resource = GROUP) -> dict[str, Any]:
-    """A request for each unary and server-streaming rpc."""
-    properties = SystemProperties(message_id="m1")
-    queue = MessageQueue(topic=topic, id=0)
-    return {
-        "QueryRoute": pb.QueryRouteRequest(topic=topic),
-        "QueryAssignment": pb.QueryAssignmentRequest(topic=topic, group=group),
-        "SendMessage": pb.SendMessageRequest(messages=[Message(topic=topic, system_properties=properties, body=b"x")]),
-        "ReceiveMessage": pb.ReceiveMessageRequest(
-            group=group, message_queue=queue, batch_size=1, filter_expression=FilterExpression(expression="*")
-        ),
-        "AckMessage": pb.AckMessageRequest(
-            group=group, topic=topic, entries=[pb.AckMessageEntry(message_id="m", receipt_handle="h")]
-        ),
-        "ForwardMessageToDeadLetterQueue": pb.ForwardMessageToDeadLetterQueueRequest(group=group, topic=topic),
-        "Heartbeat": pb.HeartbeatRequest(group=group, client_type=ClientType.SIMPLE_CONSUMER),
-        "EndTransaction": pb.EndTransactionRequest(topic=topic, message_id="m", transaction_id="t"),
-        "ChangeInvisibleDuration": pb.ChangeInvisibleDurationRequest(group=group, topic=topic),
-        "PullMessage": pb.PullMessageRequest(group=group, message_queue=queue, batch_size=1),
-        "UpdateOffset": pb.UpdateOffsetRequest(group=group, message_queue=queue, offset=0),
-        "GetOffset": pb.GetOffsetRequest(group=group, message_queue=queue),
-        "QueryOffset": pb.QueryOffsetRequest(message_queue=queue),
-        "RecallMessage": pb.RecallMessageRequest(topic=topic, recall_handle="h"),
-        "SyncLiteSubscription": pb.SyncLiteSubscriptionRequest(group=group, topic=topic),
-    }
-
-
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 @pytest.mark.parametrize("source", ["users", "plain_acl"])
 async def test_grpc_clients(tmp_path: Path, source: str, tls: bool) -> None:
@@ -194,27 +87,6 @@ async def test_grpc_clients(tmp_path: Path, source: str, tls: bool) -> None:
         receive = rpcs()["ReceiveMessage"]
         receive.invisible_duration.seconds = 30
         assert await GrpcClient(channel, ALICE).call("ReceiveMessage", receive) == Code.OK
-
-
-@asynccontextmanager
-async def dialled(app: App, certified: Path | None = None) -> AsyncIterator[grpc.aio.Channel]:
-    address = f"127.0.0.1:{app.addresses[0].port}"
-    if certified is None:
-        channel = grpc.aio.insecure_channel(address)
-    else:
-        trust = grpc.ssl_channel_credentials((certified / "authority.pem").read_bytes())
-        channel = grpc.aio.secure_channel(address, trust, (("grpc.ssl_target_name_override", "rocketmq.test"),))
-    async with channel:
-        yield channel
-
-
-def subscription(topic: str = "orders") -> pb.TelemetryCommand:
-    entry = SubscriptionEntry(topic=Resource(name=topic), expression=FilterExpression(expression="*"))
-    return pb.TelemetryCommand(
-        settings=ClientSettings(
-            client_type=ClientType.SIMPLE_CONSUMER, subscription=Subscription(group=GROUP, subscriptions=[entry])
-        )
-    )
 
 
 async def test_telemetry_streams_and_settings(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from remoting.names import DEFAULT_TOPIC
 from remoting.signature import Credentials
 from tests.cluster.client import Client, send_fields, v2
 from tests.ports import free_port
-from tests.proxy.auth.test_replica import replica
+from tests.proxy.auth.replica import replica
 from tests.proxy.auth.users import ALICE, BOB, ROOT, new_topic
 from tests.waiting import until
 

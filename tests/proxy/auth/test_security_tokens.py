@@ -11,20 +11,28 @@ from proxy.auth.passwords import hash_password
 from proxy.core.principal import Failure, Method
 from remoting.codes import RequestCode
 from remoting.signature import SECURITY_TOKEN, Credentials
-from tests.proxy.auth.test_admin_users import basic
-from tests.proxy.auth.test_authority import command
-from tests.proxy.auth.test_grpc_guard import guard
-from tests.proxy.auth.test_replica import GrpcClient, dialled, replica, rpcs
-from tests.proxy.auth.users import ALICE, BOB, OWN_FILE, ROOT, authority, grpc_metadata, signed, write
+from tests.proxy.auth.replica import dialled, replica
+from tests.proxy.auth.requests import command
+from tests.proxy.auth.rpcs import GrpcClient, rpcs
+from tests.proxy.auth.users import (
+    ALICE,
+    BOB,
+    FILE_WITH_TOKEN,
+    OWN_FILE,
+    ROOT,
+    TOKEN,
+    authority,
+    basic,
+    grpc_metadata,
+    guard,
+    signed,
+    write,
+)
 from tests.proxy.fakes import peer
 from tests.proxy.replica import Client
 
 pytestmark = pytest.mark.anyio
 
-TOKEN = "token-of-alice"
-FILE_WITH_TOKEN = OWN_FILE.replace(
-    'secret = "secret-of-alice"', f'secret = "secret-of-alice"\nsecurity_token = "{TOKEN}"'
-)
 _SENT: tuple[tuple[str | None, bool], ...] = ((None, False), ("", False), ("token-of-bob", False), (TOKEN, True))
 
 

@@ -14,8 +14,9 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.frame import FrameDecoder
 from remoting.signature import Credentials
 from tests.protocol_negotiation.samples import encode_v2, tcp4
-from tests.proxy.auth.test_authority import command
-from tests.proxy.auth.test_replica import GrpcClient, dialled, rpcs
+from tests.proxy.auth.replica import dialled
+from tests.proxy.auth.requests import command
+from tests.proxy.auth.rpcs import GrpcClient, rpcs
 from tests.proxy.auth.users import ROOT, new_topic, signed, undelayed, write
 from tests.proxy.replica import Client, running
 

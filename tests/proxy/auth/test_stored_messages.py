@@ -21,8 +21,8 @@ from remoting.errors import BodyError, MessageNotFound, NotPermitted, RemotingEr
 from remoting.ids import OffsetMessageId, RecallHandle
 from remoting.requests import REQUESTS
 from remoting.signature import Credentials
-from tests.proxy.auth.test_authority import command
-from tests.proxy.auth.test_replica import replica
+from tests.proxy.auth.replica import replica
+from tests.proxy.auth.requests import command
 from tests.proxy.auth.users import ALICE, BOB, IMPOSTOR, ROOT, STRANGER, authority, new_topic, signed
 from tests.proxy.fakes import FakeBackend, FakeChannel, stage
 from tests.proxy.messages import heartbeat, request

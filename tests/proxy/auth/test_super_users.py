@@ -12,7 +12,7 @@ from remoting.command import RemotingCommand
 from remoting.signature import Credentials
 from tests.cluster.client import Client as BrokerClient
 from tests.ports import free_port
-from tests.proxy.auth.test_replica import replica
+from tests.proxy.auth.replica import replica
 from tests.proxy.auth.users import ALICE, OWN_FILE, ROOT, signed, write
 from tests.proxy.messages import request
 from tests.proxy.replica import Client

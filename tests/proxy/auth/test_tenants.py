@@ -15,9 +15,10 @@ from remoting.messages import decode_messages
 from remoting.signature import Credentials
 from tests.cluster.client import Client as BrokerClient
 from tests.ports import free_port
-from tests.proxy.auth.test_authority import command
-from tests.proxy.auth.test_replica import GrpcClient, dialled, replica, rpcs
-from tests.proxy.auth.test_tokens import publish, token
+from tests.proxy.auth.replica import dialled, replica
+from tests.proxy.auth.requests import command
+from tests.proxy.auth.rpcs import GrpcClient, rpcs
+from tests.proxy.auth.tokens import publish, token
 from tests.proxy.auth.users import ALICE, BOB, ROOT, new_topic, signed, write
 from tests.proxy.messages import heartbeat
 from tests.proxy.replica import Client

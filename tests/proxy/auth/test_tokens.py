@@ -1,11 +1,9 @@
-import json
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from joserfc import jwt
-from joserfc.jwk import ECKey, KeySet, OctKey
+from joserfc.jwk import ECKey, OctKey
 from pydantic import ValidationError
 
 from proxy.auth.assembly import grpc_guard
@@ -13,30 +11,12 @@ from proxy.auth.authority import Authority
 from proxy.auth.sources.source import AuthError
 from proxy.auth.tokens import Tokens
 from proxy.settings.auth import AuthSettings
+from tests.proxy.auth.tokens import NOW, publish, token
 from tests.proxy.auth.users import own_source
 
 pytestmark = pytest.mark.anyio
 
-NOW = 1_800_000_000.0
-KEY = ECKey.generate_key("P-256", {"kid": "1", "alg": "ES256"})
 OTHER = ECKey.generate_key("P-256", {"kid": "1", "alg": "ES256"})
-
-
-def token(key: Any = KEY, algorithm: str = "ES256", **claims: object) -> str:
-    content = {"sub": "carol", "exp": int(NOW) + 60, "groups": ["readers"], **claims}
-    return jwt.encode(
-        {"alg": algorithm, "kid": "1"},
-        {name: value for name, value in content.items() if value is not None},
-        key,
-        algorithms=[algorithm],
-    )
-
-
-def publish(folder: Path, key: Any = KEY) -> Path:
-    file = folder / "jwks.json"
-    file.touch(0o644)
-    file.write_text(json.dumps(KeySet([key]).as_dict(private=False)))
-    return file
 
 
 def tokens(folder: Path, clock: Any = lambda: NOW, **settings: Any) -> Tokens:

@@ -14,20 +14,21 @@ from proxy.auth.sources.brokers import BrokerSource
 from proxy.core.principal import Method, Principal
 from remoting.codes import RequestCode
 from remoting.signature import Credentials
-from tests.proxy.auth.sources.test_brokers import Brokers
-from tests.proxy.auth.test_authority import command
-from tests.proxy.auth.test_expiry import bearer, ended, opened, receive
-from tests.proxy.auth.test_grpc_guard import guard
-from tests.proxy.auth.test_replica import NO_PERMISSION, GrpcClient, dialled, replica, rpcs
-from tests.proxy.auth.test_security_tokens import FILE_WITH_TOKEN, TOKEN
-from tests.proxy.auth.test_tokens import publish
+from tests.proxy.auth.replica import NO_PERMISSION, dialled, replica
+from tests.proxy.auth.requests import command
+from tests.proxy.auth.rpcs import GrpcClient, bearer, ended, opened, receive, rpcs
+from tests.proxy.auth.sources.brokers import Brokers
+from tests.proxy.auth.tokens import publish
 from tests.proxy.auth.users import (
     ALICE,
     BOB,
+    FILE_WITH_TOKEN,
     OWN_FILE,
     PLAIN_ACL,
+    TOKEN,
     authority,
     grpc_metadata,
+    guard,
     plain_authority,
     signed,
     write,

@@ -1,9 +1,12 @@
 """Users of the tests, in every kind of source; and their credentials."""
 
 import time
+from base64 import b64encode
 from pathlib import Path
+from typing import Any
 
 from proxy.auth.authority import Authority
+from proxy.auth.grpc_guard import GrpcGuard, VerifiedToken
 from proxy.auth.sources import own_file, plain_acl
 from proxy.auth.sources.files import FileSource
 from remoting.codes import RequestCode
@@ -34,6 +37,11 @@ secret = "secret-of-bob"
 secret = "secret-of-root"
 role = "super"
 """
+TOKEN = "token-of-alice"
+# The same, with a security token of alice.
+FILE_WITH_TOKEN = OWN_FILE.replace(
+    'secret = "secret-of-alice"', f'secret = "secret-of-alice"\nsecurity_token = "{TOKEN}"'
+)
 
 PLAIN_ACL = """
 accounts:
@@ -104,3 +112,18 @@ def new_topic(name: str) -> RemotingCommand:
     """Return root's request for a topic with one queue."""
     fields = topic_fields(name, "NORMAL", 1, 1, Permission.READ | Permission.WRITE)
     return signed(request(RequestCode.UPDATE_AND_CREATE_TOPIC, **fields), ROOT)
+
+
+def guard(made: Authority, **more: Any) -> GrpcGuard:
+    return GrpcGuard(made, window=more.pop("window", 300.0), **more)
+
+
+class FakeTokens:
+    """Knows one token."""
+
+    def verify(self, token: str) -> VerifiedToken | None:
+        return VerifiedToken("carol", frozenset({"readers"}), time.time() + 60, "key") if token == "valid" else None
+
+
+def basic(credentials: Credentials) -> str:
+    return "Basic " + b64encode(f"{credentials.access_key}:{credentials.secret_key}".encode()).decode()

@@ -9,7 +9,7 @@ from proxy.tools.cli.client import connected
 from proxy.tools.credentials import CredentialsError, read
 from remoting.codes import RequestCode
 from remoting.signature import Credentials
-from tests.proxy.auth.test_replica import replica
+from tests.proxy.auth.replica import replica
 
 pytestmark = pytest.mark.anyio
 

@@ -22,6 +22,7 @@ from proxy.operations.token_file import TokenFileError
 from proxy.settings.admin import AdminSettings
 from proxy.settings.loading import ConfigError, load
 from proxy.settings.model import Settings
+from tests.proxy.admin.http.certificates import certified
 from tests.proxy.admin.http.replicas import READ, WRITE, Replica, replica
 
 pytestmark = pytest.mark.anyio
@@ -354,15 +355,6 @@ async def test_refusals_are_counted(guarded: Replica) -> None:
 @pytest.fixture
 def authority() -> trustme.CA:
     return trustme.CA()
-
-
-def certified(authority: trustme.CA, folder: Path, name: str = "server") -> dict[str, str]:
-    issued = authority.issue_cert("localhost", "127.0.0.1")
-    files = {"certificate": folder / f"{name}.pem", "key": folder / f"{name}.key"}
-    files["certificate"].write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
-    files["key"].write_bytes(issued.private_key_pem.bytes())
-    files["key"].chmod(0o600)
-    return {key: str(file) for key, file in files.items()}
 
 
 async def test_client_certificate_gives_a_role_over_tls(authority: trustme.CA, tmp_path: Path) -> None:

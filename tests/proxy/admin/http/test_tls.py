@@ -13,8 +13,8 @@ from protocol_negotiation.tls import ClientAuth, TlsFiles
 from proxy.admin.http.server import _following, _tls
 from proxy.tools.cert.authority import Authority
 from tests.protocol_negotiation.tls_handshake import client_context, connected
+from tests.proxy.admin.http.certificates import certified
 from tests.proxy.admin.http.replicas import replica
-from tests.proxy.admin.http.test_guard import certified
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])

@@ -11,38 +11,18 @@ from proxy.embedded.backend import EmbeddedBackend
 from proxy.embedded.broker.settings import BrokerSettings
 from remoting import command as commands
 from remoting.acl import AclInfo, Decision, PolicyEntry, PolicyType, UserInfo, UserStatus, UserType
-from remoting.codes import RequestCode, ResponseCode
-from remoting.command import RemotingCommand
-from remoting.errors import ServiceUnavailable
+from remoting.codes import RequestCode
 from remoting.permissions import ResourceKind
 from remoting.requests import REQUESTS
 from remoting.signature import Credentials, sign
+from tests.proxy.auth.sources.brokers import Brokers
 from tests.proxy.embedded.memory_store import MemoryStore
-from tests.proxy.fakes import Clock, FakeBackend, FakeChannel, peer
+from tests.proxy.fakes import Clock, FakeChannel, peer
 
 pytestmark = pytest.mark.anyio
 
 _ALICE = Credentials("alice", "alice-secret")
 _INTERVAL = 2.0
-
-
-class Brokers(FakeBackend):
-    """Brokers with one user; `secrets` has the secret at each broker, None for a broker that is away."""
-
-    def __init__(self, **secrets: str | None) -> None:
-        super().__init__(names=[name.replace("_", "-") for name in secrets], answer=self._answer)
-        self.secrets = {name.replace("_", "-"): secret for name, secret in secrets.items()}
-
-    def _answer(self, broker: str, command: RemotingCommand) -> RemotingCommand | Exception:
-        secret = self.secrets[broker]
-        if secret is None:
-            return ServiceUnavailable(f"{broker} is away")
-        if secret == "denied":
-            return commands.response(ResponseCode.NO_PERMISSION, remark="no matched policies.")
-        if command.code == RequestCode.AUTH_LIST_ACL:
-            return commands.success()
-        user = {"username": "alice", "password": secret, "userType": "Normal", "userStatus": "enable"}
-        return commands.success(body=orjson.dumps([user]))
 
 
 def _source(brokers: Brokers) -> tuple[BrokerSource, Clock]:

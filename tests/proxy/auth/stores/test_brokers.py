@@ -10,7 +10,7 @@ from proxy.auth.sources.broker_lists import read_acls, read_users
 from proxy.auth.stores.brokers import BrokersStore
 from remoting.codes import RequestCode
 from remoting.errors import BodyError
-from tests.remoting.test_acl import JSON
+from tests.remoting.json_values import JSON
 
 pytestmark = pytest.mark.anyio
 

@@ -9,9 +9,8 @@ import pytest
 from proxy.tools.doctor.diagnosis import diagnose
 from proxy.tools.doctor.session import Options
 from remoting.signature import Credentials
-from tests.proxy.auth.test_replica import replica
-from tests.proxy.auth.test_security_tokens import FILE_WITH_TOKEN, TOKEN
-from tests.proxy.auth.users import ALICE, BOB, IMPOSTOR, write
+from tests.proxy.auth.replica import replica
+from tests.proxy.auth.users import ALICE, BOB, FILE_WITH_TOKEN, IMPOSTOR, TOKEN, write
 
 pytestmark = pytest.mark.anyio
 
