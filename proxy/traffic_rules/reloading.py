@@ -19,6 +19,10 @@ from proxy.traffic_rules.parsing import RulesError, parse
 _log = logging.getLogger("gantry.rules")
 
 
+# Time of modification in nanoseconds, size in bytes and inode of a file, or the error text if it cannot be read.
+_Stamp = tuple[int, int, int] | str
+
+
 class ReloadOutcome(StrEnum):
     """Outcome of a check of the file; the values are metric labels."""
 
@@ -29,10 +33,14 @@ class ReloadOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Version:
-    """A version of the file. stamp: differs between versions; rules: its contents, or the error text."""
+    """A version of the file. rules: its contents, or the error text."""
 
-    stamp: object
+    stamp: _Stamp
     rules: RuleFile | str
+
+
+# No file has this stamp, so the next check reads the file.
+_INCOMPLETE = _Version("", "it is still being written")
 
 
 class RulesReloader:
@@ -45,13 +53,12 @@ class RulesReloader:
     def __init__(self, file: Path | None, apply: Callable[[RuleFile], None]) -> None:
         self._file = file
         self._apply = apply
-        self._stamp: object = None
+        self._stamp: _Stamp | None = None
         self._lock = asyncio.Lock()
         self.error: str | None = None
         self.counts: Counter[str] = Counter()
         if file is not None:
             version = _read(file)
-            assert version is not None
             if isinstance(version.rules, str):
                 raise RulesError(f"rules.file: {file}: {version.rules}")
             self._stamp = version.stamp
@@ -68,30 +75,30 @@ class RulesReloader:
         async with self._lock:
             if await anyio.to_thread.run_sync(_stamp_of, file) == self._stamp:
                 return ReloadOutcome.UNCHANGED
-            complete = await is_complete(partial(_stamp_of, file))
-            version = await anyio.to_thread.run_sync(_read, file, self._stamp) if complete else _INCOMPLETE
-            if version is None:
-                return ReloadOutcome.UNCHANGED
-            self._stamp = version.stamp
-            if isinstance(version.rules, str):
-                self.error = version.rules
-                outcome = ReloadOutcome.FAILED
-                _log.error("rules file %s is invalid, the former rules remain in force: %s", file, version.rules)
-            else:
-                self.error = None
-                outcome = ReloadOutcome.LOADED
-                self._apply(version.rules)
-                _log.info("loaded %d rules from %s", len(version.rules.rule), file)
+            version = _INCOMPLETE
+            if await is_complete(partial(_stamp_of, file)):
+                version = await anyio.to_thread.run_sync(_read, file)
+                if version.stamp == self._stamp:
+                    # The file has its former version again.
+                    return ReloadOutcome.UNCHANGED
+            outcome = self._adopt(file, version)
             self.counts[outcome.value] += 1
             return outcome
 
+    def _adopt(self, file: Path, version: _Version) -> ReloadOutcome:
+        """Put a changed version into force, or log why it is invalid."""
+        self._stamp = version.stamp
+        if isinstance(version.rules, str):
+            self.error = version.rules
+            _log.error("rules file %s is invalid, the former rules remain in force: %s", file, version.rules)
+            return ReloadOutcome.FAILED
+        self.error = None
+        self._apply(version.rules)
+        _log.info("loaded %d rules from %s", len(version.rules.rule), file)
+        return ReloadOutcome.LOADED
 
-# Its stamp is that of no file, so that the next check reads the file.
-_INCOMPLETE = _Version("", "it is still being written")
 
-
-def _stamp_of(file: Path) -> object:
-    """Return a value that differs between versions of a file."""
+def _stamp_of(file: Path) -> _Stamp:
     try:
         status = file.stat()
     except OSError as error:
@@ -103,17 +110,12 @@ def _text(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
-def _read(file: Path, known_stamp: object = None) -> _Version | None:
-    """Return the file's version; None if its stamp is still `known_stamp`."""
+def _read(file: Path) -> _Version:
+    """Return the file's version; if it cannot be read, its stamp is the error text."""
     stamp = _stamp_of(file)
     try:
-        text = file.read_text(encoding="utf-8") if stamp != known_stamp else ""
-    except (OSError, UnicodeDecodeError) as error:
-        problem = _text(error)
-        return None if problem == known_stamp else _Version(problem, problem)
-    if stamp == known_stamp:
-        return None
-    try:
-        return _Version(stamp, parse(text))
+        return _Version(stamp, parse(file.read_text(encoding="utf-8")))
     except RulesError as error:
         return _Version(stamp, str(error))
+    except (OSError, UnicodeDecodeError) as error:
+        return _Version(_text(error), _text(error))
