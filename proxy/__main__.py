@@ -249,6 +249,18 @@ def command_parser() -> argparse.ArgumentParser:
     parser = COMMAND_PARSER(prog="gantry", description="One access point for every RocketMQ client.")
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(dest="command", required=True, parser_class=COMMAND_PARSER)
+    serve, demo = _add_serve(commands), _add_demo(commands)
+    doctor.register(commands)
+    cert.register(commands)
+    for command in (serve, demo):
+        _add_common_options(command)
+    add_commands(commands)
+    for name, text in extensions.KNOWN.items():
+        commands.add_parser(name, help=text, add_help=False)
+    return parser
+
+
+def _add_serve(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> argparse.ArgumentParser:
     serve = commands.add_parser(
         "serve",
         help="serve clients until SIGTERM",
@@ -265,6 +277,10 @@ def command_parser() -> argparse.ArgumentParser:
     serve.add_argument(
         "--embedded", type=Path, metavar="DIR", help="data directory of an embedded broker, instead of a cluster"
     )
+    return serve
+
+
+def _add_demo(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> argparse.ArgumentParser:
     demo = commands.add_parser(
         "demo",
         help="serve an embedded broker with sample topics, and print sample code",
@@ -286,30 +302,27 @@ def command_parser() -> argparse.ArgumentParser:
         help=f"data directory (default {_DEMO_DIRECTORY})",
     )
     demo.set_defaults(namesrv=None, workers=1, worker=None)
-    doctor.register(commands)
-    cert.register(commands)
-    for command in (serve, demo):
-        command.add_argument("--config", type=Path, metavar="FILE", help="TOML file with settings")
-        command.add_argument(
-            "--embedded-listen",
-            metavar="HOST:PORT",
-            help="additional address of the embedded broker and its name server",
-        )
-        command.add_argument(
-            "--admin", metavar="HOST:PORT", help="address of the admin API, or off (default 127.0.0.1:8090)"
-        )
-        command.add_argument(
-            "--anonymous",
-            action="store_true",
-            help="let everyone who reaches a listener do everything, if nothing else authenticates clients",
-        )
-        command.add_argument(
-            "--log-level", choices=("debug", "info", "warning", "error"), help="minimum level of log lines"
-        )
-    add_commands(commands)
-    for name, text in extensions.KNOWN.items():
-        commands.add_parser(name, help=text, add_help=False)
-    return parser
+    return demo
+
+
+def _add_common_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--config", type=Path, metavar="FILE", help="TOML file with settings")
+    command.add_argument(
+        "--embedded-listen",
+        metavar="HOST:PORT",
+        help="additional address of the embedded broker and its name server",
+    )
+    command.add_argument(
+        "--admin", metavar="HOST:PORT", help="address of the admin API, or off (default 127.0.0.1:8090)"
+    )
+    command.add_argument(
+        "--anonymous",
+        action="store_true",
+        help="let everyone who reaches a listener do everything, if nothing else authenticates clients",
+    )
+    command.add_argument(
+        "--log-level", choices=("debug", "info", "warning", "error"), help="minimum level of log lines"
+    )
 
 
 def _worker(text: str) -> tuple[int, int]:

@@ -39,8 +39,7 @@ async def heartbeat(core: Messaging, context: Context) -> RemotingCommand:
     them would miss the subscriptions, and its client does not notice the restart behind a proxy.
     """
     channel, command, now = context.channel, context.command, context.started
-    session = channel.session
-    state = session.membership
+    state = channel.session.membership
     last, known = state.heartbeat, state.heartbeat_accepted
     # Whether brokers, or Gantry, have accepted an equal heartbeat before.
     same = known and last is not None and last.body == command.body
@@ -53,22 +52,11 @@ async def heartbeat(core: Messaging, context: Context) -> RemotingCommand:
     if channel.closed:
         # Its connection closed before this heartbeat was handled: nothing would end the membership later.
         return commands.success()
-    changes: list[ConsumerGroupChange] = []
     # Brokers that have accepted the same heartbeat may be away; their denial ends the membership.
     accepted = same or not core.signing.left_to_brokers(channel, command)
     former = core.registry.member(channel)
     present = Groups() if former is None else former.groups
-    if not repeated:
-        # A member stays in the groups that a heartbeat no longer names.
-        groups = beat.groups | present
-        heartbeats.check_groups(len(groups.producers) + len(groups.consumers))
-        session.client_id = beat.client_id
-        session.language, session.version = command.language, command.version
-        state.record(command, now, accepted)
-        if accepted:
-            changes = _join(core, context, beat)
-        else:
-            state.joining |= beat.groups
+    changes = [] if repeated else _record(core, context, beat, present, accepted)
     if channel.peer.broker is not None:
         brokers: set[str] = {channel.peer.broker}
     else:
@@ -96,6 +84,27 @@ async def heartbeat(core: Messaging, context: Context) -> RemotingCommand:
         raise
     core.changed(changes)
     return commands.success()
+
+
+def _record(
+    core: Messaging, context: Context, beat: heartbeats.Heartbeat, present: Groups, accepted: bool
+) -> list[ConsumerGroupChange]:
+    """Record a heartbeat that is no repetition; return the changes of consumer groups, none if it is not accepted.
+
+    present: the groups that the client is in, and stays in if the heartbeat no longer names them. Raises
+    BodyError if these and the named ones are too many.
+    """
+    channel, command = context.channel, context.command
+    session, state = channel.session, channel.session.membership
+    groups = beat.groups | present
+    heartbeats.check_groups(len(groups.producers) + len(groups.consumers))
+    session.client_id = beat.client_id
+    session.language, session.version = command.language, command.version
+    state.record(command, context.started, accepted)
+    if accepted:
+        return _join(core, context, beat)
+    state.joining |= beat.groups
+    return []
 
 
 def _join(core: Messaging, context: Context, beat: heartbeats.Heartbeat) -> list[ConsumerGroupChange]:
