@@ -9,6 +9,8 @@ import pytest
 
 from protocol_negotiation.tls_client import ClientTlsFiles, ClientTlsSource, Verification
 from proxy.backends.cluster.name_servers import NameServers
+from proxy.backends.cluster.server_connection import ServerOptions
+from proxy.backends.cluster.server_turns import ServerTurns
 from proxy.observability.metrics.upstream import UpstreamCounts
 from proxy.tools.cert.authority import Authority
 from remoting import properties
@@ -84,9 +86,10 @@ async def test_untrusted_servers_are_refused(
 async def brokers(cluster: Cluster, files: ClientTlsFiles | None) -> tuple[bool, dict[str, int]]:
     """Return whether the name server's brokers can be requested, and the failed handshakes by cause."""
     counts = UpstreamCounts()
-    wheel = TimeoutWheel(asyncio.get_running_loop().time)
+    loop = asyncio.get_running_loop()
+    wheel = TimeoutWheel(loop.time)
     tls = None if files is None else ClientTlsSource(files)
-    servers = NameServers([cluster.namesrv], wheel, 10.0, counts, tls)
+    servers = NameServers([cluster.namesrv], ServerOptions(wheel, 10.0, counts, ServerTurns(loop), tls))
     with ticking(wheel):
         try:
             return bool(await servers.brokers()), dict(counts.tls_failures)

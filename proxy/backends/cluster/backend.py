@@ -18,7 +18,7 @@ from proxy.backends.cluster.name_servers import NameServers
 from proxy.backends.cluster.repetition import repeat
 from proxy.backends.cluster.replica_selector import Reader, ReplicaSelector, reader
 from proxy.backends.cluster.route_cache import RouteCache
-from proxy.backends.cluster.server_connection import MAX_ONEWAY_BYTES, ServerConnection
+from proxy.backends.cluster.server_connection import MAX_ONEWAY_BYTES, ServerConnection, ServerOptions
 from proxy.backends.cluster.server_turns import ServerTurns
 from proxy.core.backend import Push
 from proxy.core.channel import Channel
@@ -58,14 +58,10 @@ class ClusterBackend:
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._settings = settings
-        self._wheel = wheel
-        self._upstreams = UpstreamCounts() if upstreams is None else upstreams
-        self._tls = tls
         self._signer = signer
-        self._turns = ServerTurns(self._loop)
-        self._name_servers = NameServers(
-            settings.namesrv, wheel, settings.connect_timeout, self._upstreams, tls, signer, self._turns
-        )
+        counts = UpstreamCounts() if upstreams is None else upstreams
+        options = ServerOptions(wheel, settings.connect_timeout, counts, ServerTurns(self._loop), tls)
+        self._name_servers = NameServers(settings.namesrv, options, signer)
         self._routes = RouteCache(
             self._name_servers.route,
             self._loop.time,
@@ -77,7 +73,8 @@ class ClusterBackend:
         self._servers: dict[tuple[str, int, bool], ServerConnection] = {}
         # Behind a Unix socket is one process, an embedded broker with its name server; its routes have its TCP address.
         namesrv = settings.namesrv[0] if settings.namesrv else ""
-        self._socket = namesrv if namesrv.startswith(UNIX_PREFIX) else None
+        socket = namesrv if namesrv.startswith(UNIX_PREFIX) else None
+        self._broker_options = options._replace(dial=socket)
         self._membership_budget = ConnectionBudget(settings.membership_connections)
         self._membership = Membership(self._new_server, self._addresses, push, self._membership_budget, signer)
         self.selector = ReplicaSelector(self._loop.time)
@@ -393,17 +390,7 @@ class ClusterBackend:
     def _new_server(
         self, address: str, handler: Handler, on_lost: Callable[[ServerConnection], None] | None
     ) -> ServerConnection:
-        return ServerConnection(
-            address,
-            self._wheel,
-            handler,
-            self._settings.connect_timeout,
-            on_lost,
-            self._upstreams,
-            dial=self._socket,
-            tls=self._tls,
-            turns=self._turns,
-        )
+        return ServerConnection(address, self._broker_options, handler, on_lost)
 
     def _close_unlisted_servers(self) -> None:
         """Close connections without in-flight requests to addresses that no name server lists any more."""

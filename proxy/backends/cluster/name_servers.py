@@ -4,11 +4,8 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from protocol_negotiation.tls_client import ClientTlsSource
-from proxy.backends.cluster.server_connection import ServerConnection
-from proxy.backends.cluster.server_turns import ServerTurns
+from proxy.backends.cluster.server_connection import ServerConnection, ServerOptions
 from proxy.core.signing import Signer
-from proxy.observability.metrics.upstream import UpstreamCounts
 from remoting import command as commands
 from remoting.codes import RequestCode, ResponseCode, ToolCode
 from remoting.command import RemotingCommand
@@ -18,7 +15,6 @@ from remoting.fastjson import load_object
 from remoting.outcomes import Reply
 from remoting.routes import Replicas, TopicRoute, merge_clusters, merge_routes, parse, parse_cluster
 from remoting.tasks import spawn
-from remoting.timeout_wheel import TimeoutWheel
 
 # Seconds to wait for further name servers after the first reply.
 _STRAGGLER_TIMEOUT = 1.0
@@ -34,18 +30,12 @@ class NameServers:
     def __init__(
         self,
         addresses: Sequence[str],
-        wheel: TimeoutWheel,
-        timeout: float,
-        upstreams: UpstreamCounts | None = None,
-        tls: ClientTlsSource | None = None,
+        options: ServerOptions,
         signer: Signer | None = None,
-        turns: ServerTurns | None = None,
     ) -> None:
-        self._servers = [
-            ServerConnection(address, wheel, _refuse, timeout, upstreams=upstreams, tls=tls, turns=turns)
-            for address in addresses
-        ]
-        self._timeout = timeout
+        self._servers = [ServerConnection(address, options, _refuse) for address in addresses]
+        # Of each request, in seconds.
+        self._timeout = options.connect_timeout
         self._signer = signer
 
     @property

@@ -5,6 +5,7 @@ import logging
 import ssl
 from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 from protocol_negotiation import handshake_failure
 from protocol_negotiation.peer import HostPort
@@ -28,10 +29,25 @@ _MAX_WAITING = 10_000
 MAX_ONEWAY_BYTES = 16 * 2**20
 
 
+class ServerOptions(NamedTuple):
+    """Options that the connections to servers have in common.
+
+    wheel: times out requests. connect_timeout: in seconds. turns: divides the time for replies among the connections.
+    tls: None for plain text. dial: address to connect to instead of a server's, host:port or unix:/path.
+    """
+
+    wheel: TimeoutWheel
+    connect_timeout: float
+    upstreams: UpstreamCounts
+    turns: ServerTurns
+    tls: ClientTlsSource | None = None
+    dial: str | None = None
+
+
 class ServerConnection:
     """Requests to one address over one connection, in order.
 
-    dial: address to connect to instead, host:port or unix:/path.
+    handler: serves the server's requests. on_lost: called after the connection has closed.
 
     Requests wait while the connection is being established. If that fails, the request was certainly not served, and
     its `unreachable` callback, if given, takes it over.
@@ -40,24 +56,15 @@ class ServerConnection:
     def __init__(
         self,
         address: str,
-        wheel: TimeoutWheel,
+        options: ServerOptions,
         handler: Handler,
-        connect_timeout: float,
         on_lost: Callable[["ServerConnection"], None] | None = None,
-        upstreams: UpstreamCounts | None = None,
-        dial: str | None = None,
-        tls: ClientTlsSource | None = None,
-        turns: ServerTurns | None = None,
     ) -> None:
         self.address = address
-        self._dialled = HostPort.parse(dial or address)
-        self._wheel = wheel
+        self._options = options
+        self._dialled = HostPort.parse(options.dial or address)
         self._handler = handler
-        self._connect_timeout = connect_timeout
         self._on_lost = on_lost
-        self._upstreams = UpstreamCounts() if upstreams is None else upstreams
-        self._tls = tls
-        self._turns = ServerTurns(asyncio.get_running_loop()) if turns is None else turns
         # The open connection, or None.
         self.connection: RemotingConnection | None = None
         self._waiting: deque[Callable[[RemotingConnection | None], None]] = deque()
@@ -133,7 +140,7 @@ class ServerConnection:
             self.failed_at = None
         except (OSError, TimeoutError) as error:
             self.failed_at = asyncio.get_running_loop().time()
-            self._upstreams.failed += 1
+            self._options.upstreams.failed += 1
             _log.warning("cannot connect to %s: %s", self.address, self._failure(error))
         finally:
             self._dialling = self.dialling_since = None
@@ -148,12 +155,13 @@ class ServerConnection:
                     _log.exception("sending a request to %s failed", self.address)
 
     async def _open(self) -> RemotingConnection:
-        loop, address, tls = asyncio.get_running_loop(), self._dialled, self._tls
+        loop, address, options = asyncio.get_running_loop(), self._dialled, self._options
+        tls = options.tls
 
         def upstream() -> Upstream:
-            return Upstream(self._wheel, self._handler, self._lost, self.address, self._turns)
+            return Upstream(options.wheel, self._handler, self._lost, self.address, options.turns)
 
-        async with asyncio.timeout(self._connect_timeout):
+        async with asyncio.timeout(options.connect_timeout):
             if address.is_unix:
                 _, connection = await loop.create_unix_connection(upstream, address.unix_path)
             elif tls is None:
@@ -166,7 +174,7 @@ class ServerConnection:
                     ssl=tls.context,
                     server_hostname=tls.server_name or address.host,
                 )
-        self._upstreams.opened(connection)
+        self._options.upstreams.opened(connection)
         return connection
 
     def _failure(self, error: OSError | TimeoutError) -> str:
@@ -174,11 +182,11 @@ class ServerConnection:
         if not isinstance(error, ssl.SSLError):
             return str(error) or "timed out"
         cause, text = handshake_failure.explain(error)
-        self._upstreams.tls_failures[cause] += 1
+        self._options.upstreams.tls_failures[cause] += 1
         return text
 
     def _lost(self, connection: RemotingConnection) -> None:
-        self._upstreams.closed(connection)
+        self._options.upstreams.closed(connection)
         if self.connection is connection:
             self.connection = None
         if connection.cause is CloseCause.UNRESPONSIVE:

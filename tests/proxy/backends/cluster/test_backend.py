@@ -191,7 +191,7 @@ async def test_slave_serves_reads_of_a_hanging_master(cluster: Cluster) -> None:
     sending, reading = ask(backend, SEND), ask(backend, MAX_OFFSET)
     await master.until(lambda server: len(server.codes) == 3)
     await asyncio.sleep(0.3)
-    backend._wheel.advance()
+    backend._broker_options.wheel.advance()
     with pytest.raises(RequestTimeout):
         await late
     with pytest.raises(ConnectionLost):

@@ -4,7 +4,9 @@ from collections.abc import Callable
 import pytest
 
 from proxy.backends.cluster import server_connection as links
-from proxy.backends.cluster.server_connection import ServerConnection
+from proxy.backends.cluster.server_connection import ServerConnection, ServerOptions
+from proxy.backends.cluster.server_turns import ServerTurns
+from proxy.observability.metrics.upstream import UpstreamCounts
 from remoting import command as commands
 from remoting.close_cause import CloseCause
 from remoting.codes import RequestCode
@@ -35,7 +37,8 @@ class Bench:
         self.clock = Clock()
         self.wheel = TimeoutWheel(self.clock)
         self.lost: list[ServerConnection] = []
-        self.link = ServerConnection(address, self.wheel, lambda *_: None, 1.0, self.lost.append)
+        options = ServerOptions(self.wheel, 1.0, UpstreamCounts(), ServerTurns(asyncio.get_running_loop()))
+        self.link = ServerConnection(address, options, lambda *_: None, self.lost.append)
 
     def ask(
         self,

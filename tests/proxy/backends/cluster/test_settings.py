@@ -14,7 +14,7 @@ async def test_the_timeout_of_a_connection_applies_to_name_servers_and_brokers(c
     await ask(backend, SEND)
     connections = [*backend._name_servers.connections, *backend._servers.values()]
     assert len(connections) >= 2
-    assert {connection._connect_timeout for connection in connections} == {1.5}
+    assert {connection._options.connect_timeout for connection in connections} == {1.5}
 
 
 async def test_cached_routes_are_refreshed_and_dropped_after_the_times_of_the_settings(cluster: Cluster) -> None:
