@@ -9,7 +9,7 @@ from typing import Final
 
 # Seconds by which a timer is late after a standstill; garbage collection and busy machines delay it by less.
 _STANDSTILL_SECONDS: Final = 1.0
-# Seconds in which bytes that arrived meanwhile are read, and answers that servers still send.
+# Seconds in which bytes that arrived meanwhile are read, and responses that servers still send.
 GRACE_SECONDS: Final = 1.0
 
 

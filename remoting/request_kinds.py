@@ -7,7 +7,7 @@ class RequestKind(StrEnum):
     """Effect of a request on messages, for the requests that several modules treat alike."""
 
     SEND = "send"
-    REPLY = "reply"  # sends the answer of a request-reply, which brokers push to the asking client
+    REPLY = "reply"  # sends the reply message of a request-reply, which brokers push to the requesting client
     SEND_BACK = "send back"
     PULL = "pull"
     POP = "pop"

@@ -56,7 +56,7 @@ FRAME_BURST: Final = 10_000
 FRAME_RATE: Final = 1_000.0
 # Frames per request that the peer has opened.
 FRAMES_PER_REQUEST: Final = 4
-# Sent bytes that allow one more frame. More than the 17 bytes of an answer to PING, which must not pay for the next.
+# Sent bytes that allow one more frame. More than the 17 bytes that acknowledge a PING, which must not pay for the next.
 SENT_BYTES_PER_FRAME: Final = 32
 # Size in bytes below which a DATA frame that does not end its stream is charged.
 SMALL_DATA: Final = 16

@@ -208,7 +208,7 @@ class SendService:
         if sharding_key:
             broker, queue_id = queue_selection.queue_of_sharding_key(route, sharding_key)
             if broker in self._core.unresponsive_brokers():
-                # At once, so that the answer comes before the client's deadline.
+                # At once, so that the response comes before the client's deadline.
                 text = f"the broker {broker} does not answer, and has the queue of the message group or lite topic"
                 raise Refused(Code.HA_NOT_AVAILABLE, text)
             future = self._dispatch(rpc, command, broker, queue_id)

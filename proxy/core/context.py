@@ -36,7 +36,7 @@ class Context:
     principal: the sender; only checked while authentication is on.
     size: bytes of its body. memory: estimate of the bytes that it occupies in memory. started, sent: in seconds of
     `time.monotonic`. broker, sent: None until the request is sent to a broker. trace: None unless it is sampled.
-    window: that counts the request at its broker; None if none does. ended: whether the client has its answer, or has
+    window: that counts the request at its broker; None if none does. ended: whether the client has its response, or has
     cancelled the request. viewed: place and message that the request names, once it was looked up, by
     `proxy.core.stored_topics`.
     """

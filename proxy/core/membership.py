@@ -35,7 +35,7 @@ async def heartbeat(core: Messaging, context: Context) -> RemotingCommand:
     membership, ServiceUnavailable if none answers, GroupNotExist if it would create too many groups, and Overloaded if
     it needs too many connections to brokers, which ends its membership in the groups that are new.
 
-    The answer does not offer heartbeats without subscriptions (HEART_BEAT V2): a broker that restarts between two of
+    The response does not offer heartbeats without subscriptions (HEART_BEAT V2): a broker that restarts between two of
     them would miss the subscriptions, and its client does not notice the restart behind a proxy.
     """
     channel, command, now = context.channel, context.command, context.started
@@ -124,7 +124,7 @@ async def _join_if_accepted(
 ) -> None:
     """Ask brokers about a heartbeat, and record it if one accepts it. last: the heartbeat that they accepted before.
 
-    Raises NotPermitted if brokers deny it and none accepts it, ServiceUnavailable without an answer.
+    Raises NotPermitted if brokers deny it and none accepts it, ServiceUnavailable without a reply.
     """
     channel, state = context.channel, context.channel.session.membership
     if state.without_heartbeat and not channel.closed:

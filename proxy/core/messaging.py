@@ -274,10 +274,10 @@ def as_future(handling: Awaitable[RemotingCommand]) -> Reply:
     return reply
 
 
-def completed(answer: RemotingCommand) -> Reply:
+def completed(response: RemotingCommand) -> Reply:
     """Return a reply that is completed already."""
     reply: Reply = asyncio.get_running_loop().create_future()
-    reply.set_result(answer)
+    reply.set_result(response)
     return reply
 
 

@@ -1,10 +1,10 @@
 """Turns of long polls at a broker: a bound on those that it may be answering now.
 
-A broker copies the messages of each answer, up to some MiB, and keeps them until we have read them. Thousands of pulls
+A broker copies the messages of each reply, up to some MiB, and keeps them until we have read them. Thousands of pulls
 at once would fill its memory, and every other client would wait behind them. Official brokers cannot cancel a request.
 
 A poll counts until it is answered or parked at the broker. A broker handles polls in the order of their arrival: it has
-parked those that were sent before one that it has answered. Without such an answer, it has parked a poll after a while;
+parked those that were sent before one that it has answered. Without such a reply, it has parked a poll after a while;
 after a long one if it is sending much, so that the poll may be waiting for its turn. Polls over the bound wait here.
 Source addresses take turns, and so do the clients of each.
 """
@@ -25,7 +25,7 @@ from remoting.outcomes import Reply
 
 _log = logging.getLogger("gantry.messaging")
 
-# Seconds after which a poll without an answer is parked: while the broker sends little, and while it sends much.
+# Seconds after which a poll without a reply is parked: while the broker sends little, and while it sends much.
 _PARKED_SECONDS = 0.05
 _LATE_PARKED_SECONDS = 3.0
 # Bytes that brokers send in _PARKED_SECONDS, which are much.

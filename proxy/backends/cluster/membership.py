@@ -42,7 +42,7 @@ _MAX_RETRIES = 120
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """Result of a membership request: whether it reached the broker, and its answer. denial: the broker's remark.
+    """Result of a membership request: whether it reached the broker, and its reply. denial: the broker's remark.
 
     refusal: the reason for which no connection was opened for it; the client's next heartbeat tries again.
     """

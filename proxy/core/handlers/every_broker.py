@@ -70,12 +70,12 @@ async def ask_all(core: Messaging, context: Context, names: Sequence[str]) -> Se
 
 async def ask_each(core: Messaging, context: Context, names: Sequence[str]) -> Sequence[RemotingCommand]:
     """Return the replies of all brokers, refusals too. Raises ServiceUnavailable, which names a broker without one."""
-    answers: list[RemotingCommand] = []
+    replies: list[RemotingCommand] = []
     for broker, reply in zip(names, await results(core, context, names), strict=True):
         if isinstance(reply, RemotingError):
             raise ServiceUnavailable(f"{broker}: {reply}")
-        answers.append(reply)
-    return answers
+        replies.append(reply)
+    return replies
 
 
 async def results(core: Messaging, context: Context, names: Sequence[str]) -> Sequence[RemotingCommand | RemotingError]:

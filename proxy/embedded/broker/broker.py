@@ -147,14 +147,14 @@ class Broker:
         """Return the future of a response."""
         return self._loop.create_future()
 
-    def when_durable(self, reply: RemotingCommand) -> Answer:
+    def when_durable(self, response: RemotingCommand) -> Answer:
         """Return the response, once all writes so far are as durable as the store's sync policy promises."""
         synced = self.store.synced()
         if synced.done() and synced.exception() is None:
-            return reply
-        answer = self.future()
-        synced.add_done_callback(partial(_complete_when_synced, answer, reply))
-        return answer
+            return response
+        reply = self.future()
+        synced.add_done_callback(partial(_complete_when_synced, reply, response))
+        return reply
 
     def _resume(self, poll: LongPoll, code: RequestCode) -> None:
         """Serve a request that has waited; it may continue to wait."""
@@ -319,8 +319,8 @@ def _storage_error_response(error: BaseException) -> RemotingCommand:
     return commands.response(ResponseCode.SERVICE_NOT_AVAILABLE, remark=f"the broker cannot store this now: {error}")
 
 
-def _complete_when_synced(answer: Reply, reply: RemotingCommand, synced: "asyncio.Future[None]") -> None:
-    if answer.done():
+def _complete_when_synced(reply: Reply, response: RemotingCommand, synced: "asyncio.Future[None]") -> None:
+    if reply.done():
         return
     error = asyncio.CancelledError() if synced.cancelled() else synced.exception()
-    answer.set_result(reply if error is None else _storage_error_response(error))
+    reply.set_result(response if error is None else _storage_error_response(error))

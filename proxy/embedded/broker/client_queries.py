@@ -51,12 +51,12 @@ def _message(broker: Broker, message_id: str) -> bytes:
 def _forward(broker: Broker, request: Request, fields: dict[str, str], body: bytes) -> Answer:
     channel = _client(broker, request.text("consumerGroup"), request.text("clientId"))
     # Unlike in RocketMQ, without the tool's signature: the client could use it in other requests.
-    response = broker.push(channel, commands.request(request.command.code, without_signature(fields), body))
-    if response is None:
+    pushed = broker.push(channel, commands.request(request.command.code, without_signature(fields), body))
+    if pushed is None:
         raise ConsumerNotOnline(f"client {request.text('clientId')} cannot be reached")
-    answer = broker.future()
-    response.add_done_callback(partial(_complete, answer))
-    return answer
+    reply = broker.future()
+    pushed.add_done_callback(partial(_complete, reply))
+    return reply
 
 
 def _client(broker: Broker, group: str, client_id: str) -> Channel:
@@ -67,15 +67,16 @@ def _client(broker: Broker, group: str, client_id: str) -> Channel:
     raise Refused(ResponseCode.SYSTEM_ERROR, f"client {client_id} of consumer group {group} is not connected")
 
 
-def _complete(answer: Reply, response: Reply) -> None:
-    if answer.done():
+def _complete(reply: Reply, pushed: Reply) -> None:
+    """Give the tool's reply the outcome of the request that was pushed to the client."""
+    if reply.done():
         return
-    error = asyncio.CancelledError() if response.cancelled() else response.exception()
+    error = asyncio.CancelledError() if pushed.cancelled() else pushed.exception()
     if error is None:
-        reply = response.result()
-        answer.set_result(commands.response(reply.code, dict(reply.fields), reply.body, reply.remark))
+        response = pushed.result()
+        reply.set_result(commands.response(response.code, dict(response.fields), response.body, response.remark))
         return
-    answer.set_result(commands.response(failure_code(error), remark=str(error) or "the client did not answer"))
+    reply.set_result(commands.response(failure_code(error), remark=str(error) or "the client did not answer"))
 
 
 def consumer_status(broker: Broker, request: Request) -> Answer:
@@ -88,27 +89,27 @@ def consumer_status(broker: Broker, request: Request) -> Answer:
     if not members:
         raise Refused(ResponseCode.SYSTEM_ERROR, f"consumer group {group} has no members")
     fields = {"topic": topic, "group": group}
-    responses = {
+    pushed = {
         client_id: broker.push(channel, commands.request(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, dict(fields)))
         for client_id, channel in members.items()
     }
-    answer = broker.future()
-    pending = {client_id: future for client_id, future in responses.items() if future is not None}
+    reply = broker.future()
+    pending = {client_id: future for client_id, future in pushed.items() if future is not None}
     for future in pending.values():
-        future.add_done_callback(lambda _: _collect(answer, pending))
+        future.add_done_callback(lambda _: _collect(reply, pending))
     if not pending:
         raise ConsumerNotOnline(f"no member of consumer group {group} can be reached")
-    return answer
+    return reply
 
 
-def _collect(answer: Reply, responses: dict[str, Reply]) -> None:
-    if answer.done() or not all(future.done() for future in responses.values()):
+def _collect(reply: Reply, pushed: dict[str, Reply]) -> None:
+    if reply.done() or not all(future.done() for future in pushed.values()):
         return
     tables = []
-    for client_id, future in responses.items():
+    for client_id, future in pushed.items():
         if not future.cancelled() and future.exception() is None and future.result().code == ResponseCode.SUCCESS:
             tables.append(orjson.dumps(client_id) + b":" + _queue_table(future.result().body))
-    answer.set_result(commands.success(body=b'{"consumerTable":{' + b",".join(tables) + b'},"messageQueueTable":{}}'))
+    reply.set_result(commands.success(body=b'{"consumerTable":{' + b",".join(tables) + b'},"messageQueueTable":{}}'))
 
 
 def _queue_table(body: bytes) -> bytes:

@@ -34,20 +34,18 @@ def reply(broker: Broker, request: Request) -> Answer:
     channels = [] if requester is None else broker.members.producer_channels(requester)
     if not channels:
         return _push_failure(fields, f"the requesting client {requester} is not connected")
-    answer = broker.future()
-    _push(broker, push, channels, answer, fields)
-    return answer
+    reply = broker.future()
+    _push(broker, push, channels, reply, fields)
+    return reply
 
 
-def _push(
-    broker: Broker, push: RemotingCommand, channels: list[Channel], answer: Reply, fields: dict[str, str]
-) -> None:
+def _push(broker: Broker, push: RemotingCommand, channels: list[Channel], reply: Reply, fields: dict[str, str]) -> None:
     """Push a reply to the first of the channels that accepts it: clients of two namespaces may have one client id."""
-    response = broker.push(channels[0], push.copy())
-    if response is None:
-        answer.set_result(_push_failure(fields, "the requesting client cannot be reached"))
+    pushed = broker.push(channels[0], push.copy())
+    if pushed is None:
+        reply.set_result(_push_failure(fields, "the requesting client cannot be reached"))
     else:
-        response.add_done_callback(partial(_pushed, broker, push, channels[1:], answer, fields))
+        pushed.add_done_callback(partial(_pushed, broker, push, channels[1:], reply, fields))
 
 
 def _push_request(broker: Broker, request: Request, header: Header, pairs: dict[str, str]) -> RemotingCommand:
@@ -76,19 +74,19 @@ def _pushed(
     broker: Broker,
     push: RemotingCommand,
     others: list[Channel],
-    answer: Reply,
+    reply: Reply,
     fields: dict[str, str],
-    response: Reply,
+    pushed: Reply,
 ) -> None:
-    if answer.done():
+    if reply.done():
         return
-    failed = response.cancelled() or response.exception() is not None or response.result().code != ResponseCode.SUCCESS
+    failed = pushed.cancelled() or pushed.exception() is not None or pushed.result().code != ResponseCode.SUCCESS
     if not failed:
-        answer.set_result(commands.success(fields))
+        reply.set_result(commands.success(fields))
     elif others:
-        _push(broker, push, others, answer, fields)
+        _push(broker, push, others, reply, fields)
     else:
-        answer.set_result(_push_failure(fields, "the requesting client did not accept the reply"))
+        reply.set_result(_push_failure(fields, "the requesting client did not accept the reply"))
 
 
 def _push_failure(fields: dict[str, str], remark: str) -> RemotingCommand:
