@@ -39,7 +39,7 @@ class Core(Protocol):
         """Return the topic's route. Raises TopicNotExist, ServiceUnavailable."""
 
     def unresponsive_brokers(self) -> frozenset[str]:
-        """Return the names of the brokers that hang. What uses any broker avoids them."""
+        """Return the names of the brokers that hang. Requests that any broker can serve avoid them."""
 
     def cached_topic(self, topic: str) -> TopicConfig | None:
         """Return the topic's configuration if it is cached."""

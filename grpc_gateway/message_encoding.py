@@ -21,7 +21,7 @@ _NORMAL: Final = properties.MessageType.NORMAL
 _FIFO: Final = properties.MessageType.FIFO
 _TRANSACTIONAL: Final = properties.MessageType.TRANSACTION
 _PREPARED: Final = int(SysFlag.TRANSACTION_PREPARED)
-# zlib's window bits for both formats, told apart by their headers: the C++ producer of rocketmq-clients declares GZIP
+# zlib's window bits for both formats, which differ in their headers: the C++ producer of rocketmq-clients declares GZIP
 # and compresses in the zlib format.
 _GZIP_OR_ZLIB_WINDOW_BITS: Final = 47
 _ZLIB_FLAG: Final = int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_ZLIB)

@@ -1,4 +1,4 @@
-"""Decoding of protobuf fields without message objects: to read the fields of those takes several times as long.
+"""Decoding of protobuf fields without message objects, whose creation and reading take several times as long.
 
 The readers of requests accept what official clients send, and leave all other requests, malformed ones included, to
 protobuf: they return None, or raise one of UNREADABLE.

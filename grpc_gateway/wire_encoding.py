@@ -31,7 +31,7 @@ class LengthDelimited:
         self._starts = [self._tag + size for size in _SMALL]
 
     def start(self, size: int) -> bytes:
-        """Return what precedes a value of `size` bytes."""
+        """Return the tag and the length that precede a value of `size` bytes."""
         return self._starts[size] if size < 128 else self._tag + varint(size)
 
     def text(self, value: str) -> bytes:

@@ -69,5 +69,5 @@ class Guards:
         return entrance if self._requests is None else self._requests.wrap_entrance(core, entrance)
 
     def check_push(self, push: Push) -> Push:
-        """Return a push that sends clients only what they may receive."""
+        """Return a push with the checks of requests to clients."""
         return (self._tenants if self._requests is None else self._requests).check_push(push)

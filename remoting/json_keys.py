@@ -33,7 +33,7 @@ _STRING = re.compile(rb'("(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\')(\s*:)?', re.DOT
 
 
 def normalised(key: str) -> str:
-    """Return a key without what servers ignore in it: case, `_` and `-`."""
+    """Return a key in lower case without `_` and `-`, which servers ignore."""
     return key.translate(_IGNORED).lower()
 
 

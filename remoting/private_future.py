@@ -7,7 +7,7 @@ _Result = TypeVar("_Result")
 
 
 class PrivateFuture(asyncio.Future[_Result]):
-    """A future for which one coroutine waits alone, before what it does has an effect: `Running.abandon` cancels it."""
+    """A future that one coroutine alone awaits, before it has had an effect: `Running.abandon` cancels it."""
 
     @property
     def abandonable(self) -> bool:

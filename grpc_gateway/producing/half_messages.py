@@ -108,7 +108,7 @@ def _belongs(half: StoredMessage, topic: str, message_id: str) -> bool:
 
 
 def _ranked(broker: str, half: StoredMessage) -> tuple[int, int, TransactionId]:
-    """Return what the order of half messages depends on, and the transaction.
+    """Return the sort key of a half message, with its transaction last.
 
     Before a check, brokers store the half message again: the earlier one no longer counts.
     """

@@ -42,7 +42,7 @@ def parts(encoding: str, data: bytes, limit: int) -> Iterator[bytes]:
         while not decompressor.eof:
             chunk: bytes | memoryview = decompressor.unconsumed_tail
             if not chunk:
-                # Not all at once: what a part leaves is copied.
+                # Not all at once: decompressobj copies the input that it leaves unconsumed.
                 chunk = view[position : position + _CHUNK_BYTES]
                 position += len(chunk)
             try:

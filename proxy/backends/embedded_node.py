@@ -54,8 +54,8 @@ MESSAGES = Family(
 class EmbeddedNode:
     """The embedded broker with its store. It locks its directory until the backend is closed.
 
-    push: sends the broker's requests to clients of the core. check_push: adds the checks of what clients of the
-    broker's own listener receive. entrance: how requests that come to that listener reach it through the core.
+    push: sends the broker's requests to clients of the core. check_push: adds the checks of requests to clients of
+    the broker's own listener. entrance: how requests that come to that listener reach it through the core.
 
     Raises StartError (StoreLocked, UnknownFormat, StoreUnusable) if the directory cannot be used.
     """

@@ -27,7 +27,7 @@ _CREATING: dict[int, Created] = {code: spec.creates for code, spec in REQUESTS.i
 
 
 def _name_field(code: int, kind: Created) -> str:
-    """Return the field of a request that names what it creates."""
+    """Return the field of a request with the name of the new topic or group."""
     spec = REQUESTS[code]
     field = spec.topic if kind is Created.TOPIC else spec.group
     assert field is not None

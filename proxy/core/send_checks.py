@@ -31,7 +31,7 @@ def records(context: Context) -> None:
 
 
 def half_messages(context: Context) -> None:
-    """Reject a half message that names the place of another one.
+    """Reject a half message with the broker's property for the place of another one.
 
     Brokers write the place into a copy of a half message that they check later. When such a copy comes before the
     message at that place, a broker forgets that this one was ended, asks its producer again and so commits it twice,

@@ -136,15 +136,16 @@ def real_topic(message: messages.StoredMessage) -> str:
 
 
 def committed_topic(half: messages.StoredMessage) -> str:
-    """Return the topic to which a broker commits what it takes for a half message, in an internal topic or not."""
+    """Return the topic to which a broker commits a message that it reads as a half message, in any topic."""
     return half.get(properties.REAL_TOPIC) or half.topic
 
 
 def also_affected(message: messages.StoredMessage, topic: str) -> tuple[str, ...]:
-    """Return what storing a message again in a topic affects beside that: queues, and "" for any topic.
+    """Return the topics and queues, beside the topic itself, that a message affects when it is stored again there.
 
     Brokers obey its properties again: they put it into more queues, and remove the delayed message with an id, of any
-    topic. Queues of lite topics in the topic itself are not among them: brokers have set these themselves.
+    topic, for which "" stands. Queues of lite topics in the topic itself are not among them: brokers have set these
+    themselves.
     """
     text = message.get(properties.INNER_MULTI_DISPATCH)
     names = [] if text is None else [name.strip() for name in text.split(",")]

@@ -41,7 +41,7 @@ _POLL_INTERVAL = 0.01
 
 
 class WorkerChannel(BrokerChannel):
-    """The connection of another worker, which checks what its clients receive itself."""
+    """The connection of another worker, which itself checks the requests that its clients receive."""
 
     __slots__ = ()
 
@@ -49,7 +49,7 @@ class WorkerChannel(BrokerChannel):
 def push_via(relay: Push, check: Callable[[Push], Push] = unchecked) -> Push:
     """Return a push that sends to clients of the broker's listeners directly, and to others through `relay`.
 
-    check: adds the checks of what clients of the broker's public listener receive.
+    check: adds the checks of requests to clients of the broker's public listener.
     """
     checked = check(_send)
 

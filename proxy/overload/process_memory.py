@@ -14,7 +14,7 @@ _MMAP_THRESHOLD = 128 * 1024
 
 
 class ProcessMemory:
-    """Reads the resident memory, which is what a container's limit counts; it takes 5 µs."""
+    """Reads the resident memory, which counts against a container's limit. A read takes 5 µs."""
 
     def __init__(self) -> None:
         try:

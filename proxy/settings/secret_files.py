@@ -1,4 +1,4 @@
-"""Files with secrets, or with what proves identities: their permissions, and their content."""
+"""Files with secrets, or with keys that prove identities: their permissions and their content."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def check_mode(file: Path) -> None:
 def check_writers(file: Path) -> None:
     """Raise ValueError if group or others can change the file; OSError if it cannot be examined.
 
-    For public keys: who can add one can be any user.
+    For public keys: with a key of their own in the file, others could sign as any user.
     """
     mode = file.stat().st_mode & 0o777
     if mode & _WRITE_BY_OTHERS:

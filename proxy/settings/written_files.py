@@ -1,7 +1,7 @@
 """Files that others write while this process reads them.
 
-A file of users or rules that is written in place is valid without its end: what its last lines deny or disable is
-permitted for a while, and connections that open meanwhile keep the names that they get.
+A file of users or rules that is written in place is often valid without its end. Until its last lines are there, the
+requests that they deny would be permitted, and connections that open meanwhile would keep the names that they get.
 """
 
 from collections.abc import Callable

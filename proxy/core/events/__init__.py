@@ -102,7 +102,7 @@ class Observation:
         self._read, self._request = read, request
 
     def complete(self) -> None:
-        """Read what is deferred, and release the request: to be called before the observation is kept."""
+        """Read the deferred facts and release the request. Call it before the observation is kept."""
         read = self._read
         if read is not None:
             request, self._read, self._request = self._request, None, None

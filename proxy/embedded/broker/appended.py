@@ -23,7 +23,7 @@ class Appended:
         self._count = 0
         self._last_offset = 0
         self._codes: set[int] = set()
-        # The properties of the first messages, and what filters have answered about them.
+        # The properties of the first messages, and the filters' results for them.
         self._texts: list[str] = []
         self._pairs: list[Mapping[str, str]] | None = None
         self._results: dict[Filter, bool] = {}

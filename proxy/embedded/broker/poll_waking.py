@@ -1,4 +1,4 @@
-"""Waking of long polls: for messages, and for other changes of what a group may pop.
+"""Waking of long polls: for messages, and when a group may pop more, as after an acknowledgement.
 
 The messages of a queue are collected until the end of a request or tick, so that each poll is looked at once. Thousands
 may wait, and a filter may take a millisecond: a turn of the event loop does a part of that work, the next turns the

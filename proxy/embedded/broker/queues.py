@@ -75,7 +75,7 @@ def fetch(
 ) -> Fetched:
     """Return at most `count` messages from a queue offset on, of at most `size` bytes unless the first is larger.
 
-    effort: what other reads for the same request have taken.
+    effort: that of other reads for the same request.
     """
     min_offset, max_offset = store.bounds(topic, queue_id)
     if max_offset == 0:

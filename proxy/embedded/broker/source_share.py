@@ -1,4 +1,4 @@
-"""The share of one source in what the embedded broker keeps for all clients: waiting polls, locks and pops."""
+"""One source address's share of the waiting polls, locks and pops that the embedded broker keeps."""
 
 from protocol_negotiation.address_limit import source_of
 from proxy.core.channel import Channel

@@ -1,4 +1,4 @@
-"""The bound of what one routine does in one tick."""
+"""The bound of one routine's work in one tick."""
 
 from collections.abc import Callable
 

@@ -84,7 +84,7 @@ class Store(Protocol):
     def when_written(self, effect: Callable[[], object]) -> None:
         """Call `effect` once the preceding changes are written: at the end of the transaction unless it fails, or now.
 
-        For copies in memory of what is in a table.
+        For copies of a table in memory.
         """
 
     def synced(self) -> "asyncio.Future[None]":

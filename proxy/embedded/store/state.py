@@ -15,8 +15,8 @@ from proxy.embedded.store.table import StoredTable, Write
 from remoting import properties
 from remoting.messages import StoredMessage
 
-# Maximum number of the keys of a message by which it can be found, besides its unique key. Each costs as much as a
-# message without any.
+# Maximum number of indexed keys of a message, besides its unique key. Each takes as much space as a message without
+# keys.
 MAX_KEYS = 64
 # Minimum size of a message in the log, which bounds the number of messages lost in a hole.
 MIN_MESSAGE_SIZE = 96

@@ -81,7 +81,7 @@ class RequestColumns:
         if operation is None:
             operation = self._operations[operation_key] = (float(len(self._operations)), observation)
         row = self._size
-        # One of them reads what is deferred.
+        # The first of these that is deferred reads all of them.
         queue, key, delay_ms = observation.queue, observation.key, observation.delay_ms
         broker_seconds, attempt, trace_id = observation.broker_seconds, observation.attempt, observation.trace_id
         self._numbers += _pack(
