@@ -1,7 +1,7 @@
 """A raw HTTP/2 client, which sends arbitrary bytes and records the received frames.
 
 Frames are those of RFC 9113 section 4.1. The client observes no rules by itself, except that it acknowledges SETTINGS,
-and pings if it is asked to.
+and pings while it waits: a server closes connections that do not, and waits are long on a busy machine.
 """
 
 import gzip
@@ -155,7 +155,6 @@ class Client:
     context: for TLS.
     receive_buffer: size of the socket's receive buffer, for clients that read slowly.
     preface: send the client's preface.
-    pings: acknowledge the server's pings.
     """
 
     def __init__(
@@ -167,7 +166,6 @@ class Client:
         server_name: str = "",
         receive_buffer: int | None = None,
         preface: bool = True,
-        pings: bool = False,
     ) -> None:
         plain = socket.socket()
         if receive_buffer is not None:
@@ -178,8 +176,9 @@ class Client:
         self._socket = context.wrap_socket(plain, server_hostname=server_name) if context else plain
         self._scheme = "https" if context else "http"
         self._encoder, self._decoder = hpack.Encoder(), hpack.Decoder()
-        self._pings = pings
         self._received = bytearray()
+        # Acknowledgements of pings, which wait while other frames are being sent.
+        self._pongs = b""
         self._block = b""
         self.responses: dict[int, Response] = {}
         self.goaway: Frame | None = None
@@ -278,6 +277,9 @@ class Client:
                 return bool(condition(self))
             if self._pending() or select.select([self._socket], [], [], remaining)[0]:
                 self._read()
+            if self._pongs:
+                self.send(self._pongs)
+                self._pongs = b""
         return True
 
     def response(self, stream: int, seconds: float = 30.0) -> Response:
@@ -330,8 +332,8 @@ class Client:
             case Kind.SETTINGS if not received.flags & ACK:
                 self.settings |= dict(struct.iter_unpack("!HI", received.payload))
                 self.send(frame(Kind.SETTINGS, ACK))
-            case Kind.PING if self._pings and not received.flags & ACK:
-                self.send(frame(Kind.PING, ACK, payload=received.payload))
+            case Kind.PING if not received.flags & ACK:
+                self._pongs += frame(Kind.PING, ACK, payload=received.payload)
             case Kind.HEADERS | Kind.CONTINUATION:
                 self._fields(received)
             case Kind.DATA:
