@@ -103,7 +103,7 @@ async def test_an_unknown_broker_is_rejected_without_effect_on_other_requests(cl
     topic = await create_topic(cluster.broker, "unknown")
     async with _unaffected_poll(cluster, gantry), Client(gantry.address) as client:
         poll = client.begin(
-            RequestCode.PULL_MESSAGE, client.named(pull_fields(topic, unique("group"), wait=15_000)), timeout=30
+            RequestCode.PULL_MESSAGE, client.named(pull_fields(topic, unique("group"), wait=60_000)), timeout=90
         )
         failed = [
             client.begin(RequestCode.GET_MAX_OFFSET, {**queue_fields(topic), "bname": "nowhere"}) for _ in range(9)
