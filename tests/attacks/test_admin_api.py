@@ -36,6 +36,8 @@ def administered(tmp_path: Path, admin_port: int) -> Iterator[Gantry]:
     tls = f'[tls]\ncertificate = "{files.certificate}"\nkey = "{files.key}"\n'
     with deployed(Deployment.EMBEDDED, tmp_path, more=admin + tls) as gantry:
         wait_until_ready(gantry, Deployment.EMBEDDED)
+        # The admin API is imported once clients are served.
+        assert _healthy(admin_port)
         baseline = Baseline(gantry.pid)
         yield gantry
         baseline.wait_for_release()
@@ -92,7 +94,7 @@ async def test_slow_and_large_bodies_at_the_admin_api(administered: Gantry, admi
     async with observed(administered.address, administered.pid, unique("good")) as observation:
         await asyncio.to_thread(_requests, admin_port, requests * 10, 3.0, bytes(16_384))
         assert await asyncio.to_thread(_healthy, admin_port)
-    observation.check(growth=64)
+    observation.check(growth=44)
 
 
 @pytest.mark.complete
@@ -142,9 +144,9 @@ async def test_continuous_tls_handshakes(administered: Gantry) -> None:
 
 
 def _healthy(port: int) -> bool:
-    """Return whether the admin API responds on one of the new connections within a minute."""
+    """Return whether the admin API responds on one of the new connections within two minutes."""
     request = b"GET /v1/health/live HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError), socket.create_connection((HOST, port), 20) as connection:
             connection.sendall(request)
