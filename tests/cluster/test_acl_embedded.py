@@ -14,7 +14,7 @@ from tests.cluster.client import Client, create_topic, described, send_fields, v
 from tests.cluster.servers import HOST, PEERS, Cluster, Gantry
 from tests.ports import free_port
 
-pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(240, func_only=True)]
+pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(420, func_only=True)]
 
 ALICE = Credentials("alice", "alice-secret-1")
 
@@ -58,7 +58,7 @@ async def test_mqadmin_manages_the_users_of_the_embedded_broker(tmp_path: Path) 
                 )
                 return False
 
-            await wait_until(permitted, "the permission", 120)
+            await wait_until(permitted, "the permission", 240)
             for denied in (
                 await alice.ask(RequestCode.SEND_MESSAGE_V2, v2(alice.named(send_fields("bills"))), b"x"),
                 await alice.ask(RequestCode.GET_ALL_TOPIC_CONFIG),
