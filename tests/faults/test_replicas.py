@@ -18,7 +18,7 @@ from tests.cpu_use import CpuUse
 from tests.faults.relay import relaying
 from tests.ports import free_port
 
-pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(300, func_only=True)]
+pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(500, func_only=True)]
 
 
 async def test_no_send_fails_while_a_replica_drains(pair: Cluster, tmp_path: Path) -> None:
@@ -37,12 +37,13 @@ async def test_no_send_fails_while_a_replica_drains(pair: Cluster, tmp_path: Pat
 
             async def load() -> None:
                 words = ("bench-send", "40000", "--endpoint", balancer.address, "--topic", topic, "--group", "g")
-                call = lambda: run_client("java-remoting", *words)  # noqa: E731  # run in a thread
+                call = lambda: run_client("java-remoting", *words, timeout=300)  # noqa: E731  # run in a thread
                 reports.append(await anyio.to_thread.run_sync(call))
 
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(load)
-                with anyio.fail_after(60):
+                # The client's start included.
+                with anyio.fail_after(180):
                     while balancer.codes.count(RequestCode.SEND_MESSAGE_V2) < 2000:
                         await anyio.sleep(0.02)
                 used = CpuUse(leaving.pid, staying.pid, *pair.pids)
