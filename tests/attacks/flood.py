@@ -2,15 +2,17 @@
 
     python -m tests.attacks.flood PORT SOURCE CONNECTIONS FILE
 
-Sends the file's bytes again and again from the source address, and discards the answers, until its input ends. Prints
-the number of received bytes at the end.
+Sends the file's bytes again and again from the source address, and discards the answers, until its input ends and an
+answer has arrived, for which a busy machine may need more time. Prints the number of received bytes at the end.
 """
 
 import contextlib
+import math
 import selectors
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -41,6 +43,8 @@ def _heartbeat() -> bytes:
     return orjson.dumps({"clientID": "flood", "producerDataSet": [], "consumerDataSet": consumers})
 
 
+# Seconds in which the first answer arrives, at most.
+_ANSWER_SECONDS = 60.0
 # One frame of each flood.
 FLOODS = {
     "sends": send_frame("flood"),
@@ -100,7 +104,7 @@ class _Sender:
 
 
 def main(port: int, source: str, connections: int, file: Path) -> None:
-    """Flood until the standard input ends."""
+    """Flood until the standard input has ended and an answer has arrived."""
     octets = memoryview(file.read_bytes())
     senders = [_Sender(port, source, octets) for _ in range(connections)]
     selector = selectors.DefaultSelector()
@@ -109,11 +113,13 @@ def main(port: int, source: str, connections: int, file: Path) -> None:
     selector.register(sys.stdin, selectors.EVENT_READ)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
-    while True:
-        for key, events in selector.select():
+    received, deadline = 0, math.inf
+    while deadline == math.inf or (not received and time.monotonic() < deadline):
+        for key, events in selector.select(1.0):
             if not isinstance(key.data, _Sender):
-                sys.stdout.write(str(sum(sender.received for sender in senders)))
-                return
+                selector.unregister(sys.stdin)
+                deadline = time.monotonic() + _ANSWER_SECONDS
+                continue
             try:
                 key.data.proceed(events)
             except BlockingIOError:
@@ -122,6 +128,8 @@ def main(port: int, source: str, connections: int, file: Path) -> None:
                 # The server has closed the connection.
                 with contextlib.suppress(KeyError):
                     selector.unregister(key.data.socket)
+        received = sum(sender.received for sender in senders)
+    sys.stdout.write(str(received))
 
 
 if __name__ == "__main__":

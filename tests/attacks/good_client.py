@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,8 +10,9 @@ from dataclasses import dataclass, field
 from remoting import send_message
 from remoting.codes import RequestCode, ResponseCode
 from tests.attacks import figures
-from tests.benchmark.processes import cpu_seconds, cpu_wait_seconds, machine_cpu_seconds, rss_mb, tree
+from tests.benchmark.processes import rss_mb, tree
 from tests.cluster.client import Client, unique, wait_until
+from tests.cpu_use import CpuUse, CpuWaits, lengthen
 
 # Seconds between two requests of the good client.
 _PERIOD = 0.02
@@ -20,10 +20,6 @@ _PERIOD = 0.02
 _MAX_STALL = 1.0
 # Timeout of a request in seconds. `check` bounds its time without waits for a processor, which may be much longer.
 _TIMEOUT = 60.0
-# Seconds between two looks at the test's own delay.
-_PULSE = 0.01
-# The largest share of the machine's CPU time that is taken to be other processes'.
-_MAX_OTHERS = 0.8
 
 
 @dataclass
@@ -70,7 +66,7 @@ class Observation:
 
     def allowed(self, seconds: float) -> float:
         """Return a limit of a machine without other work, lengthened by the CPU share of other processes."""
-        return seconds / (1 - min(self.others, _MAX_OTHERS))
+        return lengthen(seconds, self.others)
 
 
 def send_fields(topic: str, queue: int = 0) -> dict[str, str]:
@@ -91,7 +87,7 @@ async def observed(address: str, pid: int, topic: str) -> AsyncIterator[Observat
         # The topic and the connection exist before the attack.
         await wait_until(lambda: _sent(client, fields), "the first send")
 
-        waits = _CpuWaits(pid)
+        waits = CpuWaits(pid)
 
         async def send() -> None:
             while True:
@@ -112,7 +108,7 @@ async def observed(address: str, pid: int, topic: str) -> AsyncIterator[Observat
                 observation.growth = max(observation.growth, rss_mb(pid) - before)
                 await asyncio.sleep(0.05)
 
-        used = _CpuUse(pid)
+        used = CpuUse(pid)
         tasks = [asyncio.create_task(task()) for task in (send, watch, waits.pulse)]
         try:
             # Some requests before the attack, and some after it.
@@ -134,59 +130,11 @@ async def _sent(client: Client, fields: dict[str, str]) -> bool:
     return (await client.ask(RequestCode.SEND_MESSAGE_V2, fields, b"first")).code == ResponseCode.SUCCESS
 
 
-class _CpuWaits:
-    """The wait for a processor: of the server's process that waited longest, and of the test's event loop."""
-
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
-        self._late = 0.0
-        self._slept = time.monotonic()
-        self.restart()
-
-    def restart(self) -> None:
-        """Count from here on."""
-        self._late = 0.0
-        self._start = cpu_wait_seconds(self._pid)
-
-    def elapsed(self) -> float:
-        """Return the seconds since `restart`; without the server's, of which one process ended meanwhile."""
-        waits = cpu_wait_seconds(self._pid)
-        same = len(waits) == len(self._start)
-        server = [now - then for now, then in zip(waits, self._start, strict=True)] if same else []
-        # The answer may be read before `pulse` notices that the loop is late.
-        return max(server, default=0.0) + self._late + self._lateness()
-
-    async def pulse(self) -> None:
-        """Add up how late the event loop runs."""
-        while True:
-            self._slept = time.monotonic()
-            await asyncio.sleep(_PULSE)
-            self._late += self._lateness()
-
-    def _lateness(self) -> float:
-        return max(time.monotonic() - self._slept - 2 * _PULSE, 0.0)
-
-
-class _CpuUse:
-    """CPU time used since its creation by the server and the test, and by all other processes."""
-
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
-        self._start = self._read()
-
-    def others(self) -> float:
-        """Return the share of the machine's CPU time that other processes used."""
-        own, used, total = (now - then for now, then in zip(self._read(), self._start, strict=True))
-        return max(0.0, used - own) / total if total else 0.0
-
-    def _read(self) -> tuple[float, float, float]:
-        return cpu_seconds(self._pid) + sum(os.times()[:2]), *machine_cpu_seconds()
-
-
 async def memory_released(pid: int, limit: float, timeout: float = 10.0) -> None:
-    """Wait until the process's memory is at most `limit` MiB; fail after `timeout` seconds."""
-    start = time.monotonic()
+    """Wait until the process's memory is at most `limit` MiB; fail after `timeout` seconds without other work."""
+    used = CpuUse(pid)
     while rss_mb(pid) > limit:
-        assert time.monotonic() - start < timeout, f"{rss_mb(pid):.0f} MiB are still in use, {limit:.0f} allowed"
+        in_time = used.seconds < used.lengthen(timeout)
+        assert in_time, f"{rss_mb(pid):.0f} MiB are still in use, {limit:.0f} allowed"
         await asyncio.sleep(0.1)
-    figures.record_release(time.monotonic() - start)
+    figures.record_release(used.seconds)

@@ -1,7 +1,7 @@
 """A raw HTTP/2 client, which sends arbitrary bytes and records the received frames.
 
 Frames are those of RFC 9113 section 4.1. The client observes no rules by itself, except that it acknowledges SETTINGS,
-and pings if it is asked to.
+and pings while it waits: a server closes connections that do not, and waits are long on a busy machine.
 """
 
 import gzip
@@ -19,6 +19,8 @@ import hpack
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HOST = "127.0.0.1"
+# Seconds in which a server answers, on a busy machine too.
+_PATIENCE = 90.0
 _CHUNK = 1 << 16
 
 Headers = Iterable[tuple[str, str]]
@@ -155,7 +157,6 @@ class Client:
     context: for TLS.
     receive_buffer: size of the socket's receive buffer, for clients that read slowly.
     preface: send the client's preface.
-    pings: acknowledge the server's pings.
     """
 
     def __init__(
@@ -167,19 +168,19 @@ class Client:
         server_name: str = "",
         receive_buffer: int | None = None,
         preface: bool = True,
-        pings: bool = False,
     ) -> None:
         plain = socket.socket()
         if receive_buffer is not None:
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        plain.settimeout(30)
+        plain.settimeout(_PATIENCE)
         plain.connect((HOST, port))
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = context.wrap_socket(plain, server_hostname=server_name) if context else plain
         self._scheme = "https" if context else "http"
         self._encoder, self._decoder = hpack.Encoder(), hpack.Decoder()
-        self._pings = pings
         self._received = bytearray()
+        # Acknowledgements of pings, which wait while other frames are being sent.
+        self._pongs = b""
         self._block = b""
         self.responses: dict[int, Response] = {}
         self.goaway: Frame | None = None
@@ -230,7 +231,7 @@ class Client:
         """Close the sending side."""
         self._socket.shutdown(socket.SHUT_WR)
 
-    def blast(self, octets: bytes, seconds: float = 30.0) -> None:
+    def blast(self, octets: bytes, seconds: float = _PATIENCE) -> None:
         """Send and read concurrently until everything is sent, or the server sends GOAWAY or closes the connection."""
         rest, deadline = memoryview(octets), time.monotonic() + seconds
         self._socket.setblocking(False)
@@ -242,9 +243,9 @@ class Client:
                 if writable and not self.closed:
                     rest = rest[self._send_some(rest[:_CHUNK]) :]
         finally:
-            self._socket.settimeout(30)
+            self._socket.settimeout(_PATIENCE)
 
-    def upload(self, stream: int, octets: bytes, *, end: bool = True, seconds: float = 30.0) -> None:
+    def upload(self, stream: int, octets: bytes, *, end: bool = True, seconds: float = _PATIENCE) -> None:
         """Send DATA as the server's windows allow, until the response ends. Raises TimeoutError if they do not."""
         self.until(lambda client: client.settings)
         rest = octets
@@ -269,7 +270,7 @@ class Client:
         for owner in (0, stream):
             self._windows[owner] = self._windows.get(owner, 0) - size
 
-    def until(self, condition: "Callable[[Client], object]", seconds: float = 30.0) -> bool:
+    def until(self, condition: "Callable[[Client], object]", seconds: float = _PATIENCE) -> bool:
         """Read until the condition holds, the connection ends or time is up; return whether the condition holds."""
         deadline = time.monotonic() + seconds
         while not condition(self):
@@ -278,15 +279,18 @@ class Client:
                 return bool(condition(self))
             if self._pending() or select.select([self._socket], [], [], remaining)[0]:
                 self._read()
+            if self._pongs:
+                self.send(self._pongs)
+                self._pongs = b""
         return True
 
-    def response(self, stream: int, seconds: float = 30.0) -> Response:
+    def response(self, stream: int, seconds: float = _PATIENCE) -> Response:
         """Read a whole response. Raises TimeoutError if it is not complete in time."""
         if not self.until(lambda client: stream in client.responses and client.responses[stream].finished, seconds):
             raise TimeoutError(f"stream {stream}: {self.responses.get(stream)}, {self.goaway}, closed: {self.closed}")
         return self.responses[stream]
 
-    def goaway_code(self, seconds: float = 30.0) -> Code | None:
+    def goaway_code(self, seconds: float = _PATIENCE) -> Code | None:
         """Read until GOAWAY; return its error code, or None if the connection ends or time is up before."""
         self.until(lambda client: client.goaway, seconds)
         return self.goaway.code if self.goaway is not None else None
@@ -330,8 +334,8 @@ class Client:
             case Kind.SETTINGS if not received.flags & ACK:
                 self.settings |= dict(struct.iter_unpack("!HI", received.payload))
                 self.send(frame(Kind.SETTINGS, ACK))
-            case Kind.PING if self._pings and not received.flags & ACK:
-                self.send(frame(Kind.PING, ACK, payload=received.payload))
+            case Kind.PING if not received.flags & ACK:
+                self._pongs += frame(Kind.PING, ACK, payload=received.payload)
             case Kind.HEADERS | Kind.CONTINUATION:
                 self._fields(received)
             case Kind.DATA:

@@ -105,7 +105,7 @@ async def test_changing_settings_with_many_streams_do_not_stall(replica: Gantry)
             changes = settings({Setting.INITIAL_WINDOW_SIZE: 100}) + settings({Setting.INITIAL_WINDOW_SIZE: 1 << 20})
             tables = settings({Setting.HEADER_TABLE_SIZE: 0}) + settings({Setting.HEADER_TABLE_SIZE: 4096})
             client.blast((changes + tables) * 1000)
-            return client.goaway_code(5)
+            return client.goaway_code()
 
     async with observed(replica.address, replica.pid, unique("good")) as observation:
         assert await asyncio.to_thread(attack) == Code.ENHANCE_YOUR_CALM
@@ -224,7 +224,7 @@ async def test_clients_of_a_thousand_groups_that_close_do_not_stall(replica: Gan
     def attack() -> None:
         with ExitStack() as connections:
             for number in range(100):
-                connection = socket.create_connection((HOST, replica.port), timeout=10)
+                connection = socket.create_connection((HOST, replica.port), timeout=60)
                 connections.enter_context(connection)
                 groups = [f"group-{number}-{group}" for group in range(1000)]
                 connection.sendall(frame(RequestCode.HEART_BEAT, body=heartbeat(f"client-{number}", {}, groups)))

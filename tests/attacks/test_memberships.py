@@ -94,7 +94,9 @@ async def test_client_ids_of_a_grpc_connection_take_few_connections_to_brokers(t
 async def test_members_over_the_bound_are_refused_and_earlier_ones_stay(tmp_path: Path) -> None:
     """60 remoting connections in one group from one address, which may have 100 connections to brokers."""
     topic, group = unique("good"), unique("group")
-    async with _replica(tmp_path, topic, "[cluster]\nmembership_connections = 200") as gantry:
+    # The last members are silent while the first ones join.
+    settings = "[cluster]\nmembership_connections = 200\n[limits]\nnegotiation_timeout = 120"
+    async with _replica(tmp_path, topic, settings) as gantry:
         before = sockets(gantry.pid)
         async with observed(gantry.address, gantry.pid, topic) as observation:
             members = [await Client(gantry.address).__aenter__() for _ in range(60)]

@@ -27,7 +27,7 @@ async def _ask_all(client: Client, requests: list[tuple[int, dict[str, object]]]
     """Send requests, some at a time; return the response codes."""
     codes: list[int] = []
     for start in range(0, len(requests), _PARALLEL):
-        replies = [client.begin(code, fields, body, 30) for code, fields in requests[start : start + _PARALLEL]]
+        replies = [client.begin(code, fields, body, 60) for code, fields in requests[start : start + _PARALLEL]]
         codes += [(await reply).code for reply in replies]
     return codes
 

@@ -35,7 +35,7 @@ async def test_deep_and_long_json_bodies_do_not_stall(replica: Gantry, name: str
         Client(replica.address) as attacker,
     ):
         codes = (RequestCode.HEART_BEAT, RequestCode.LOCK_BATCH_MQ, RequestCode.BATCH_ACK_MESSAGE)
-        replies = [attacker.begin(code, {"bname": "broker-a"}, _BODIES[name], 20) for code in codes for _ in range(5)]
+        replies = [attacker.begin(code, {"bname": "broker-a"}, _BODIES[name], 60) for code in codes for _ in range(5)]
         await asyncio.gather(*replies)
     observation.check(growth=48)
 
@@ -50,7 +50,7 @@ async def test_properties_of_many_separators_do_not_stall(replica: Gantry) -> No
     ):
         for text in texts:
             fields = send_fields(topic) | {"i": text}
-            replies = [attacker.begin(RequestCode.SEND_MESSAGE_V2, fields, b"x", 20) for _ in range(20)]
+            replies = [attacker.begin(RequestCode.SEND_MESSAGE_V2, fields, b"x", 60) for _ in range(20)]
             await asyncio.gather(*replies)
     observation.check(growth=48)
 

@@ -44,7 +44,7 @@ async def test_references_do_not_multiply_a_heartbeat(replica: Gantry) -> None:
         observed(replica.address, replica.pid, unique("orders")) as observation,
         Client(replica.address, unique("attacker")) as attacker,
     ):
-        reply = await attacker.ask(RequestCode.HEART_BEAT, {}, body, timeout=30)
+        reply = await attacker.ask(RequestCode.HEART_BEAT, {}, body, timeout=60)
         assert reply.code == ResponseCode.INVALID_PARAMETER
         assert "heartbeat" in str(reply.header["remark"])
     observation.check(growth=_GROWTH)
@@ -58,9 +58,9 @@ async def test_references_do_not_multiply_when_a_group_is_unregistered(replica: 
         observed(replica.address, replica.pid, unique("orders")) as observation,
         Client(replica.address, unique("attacker")) as attacker,
     ):
-        assert (await attacker.ask(RequestCode.HEART_BEAT, {}, body, timeout=30)).code != ResponseCode.SUCCESS
+        assert (await attacker.ask(RequestCode.HEART_BEAT, {}, body, timeout=60)).code != ResponseCode.SUCCESS
         fields = {"clientID": "attacker", "consumerGroup": "g1"}
-        await attacker.ask(RequestCode.UNREGISTER_CLIENT, fields, timeout=30)
+        await attacker.ask(RequestCode.UNREGISTER_CLIENT, fields, timeout=60)
     observation.check(growth=_GROWTH)
     await memory_released(replica.pid, before + _REMAINING)
 
@@ -74,7 +74,7 @@ async def test_a_client_is_in_a_bounded_number_of_groups(replica: Gantry) -> Non
         for beat in range(20):
             producers = [{"groupName": f"p{beat}-{number}"} for number in range(500)]
             body = orjson.dumps({"clientID": "attacker", "producerDataSet": producers, "consumerDataSet": []})
-            replies.append(await attacker.ask(RequestCode.HEART_BEAT, {}, body, timeout=30))
+            replies.append(await attacker.ask(RequestCode.HEART_BEAT, {}, body, timeout=60))
     assert [reply.code for reply in replies[:2]] == [ResponseCode.SUCCESS] * 2
     assert {reply.code for reply in replies[2:]} == {ResponseCode.INVALID_PARAMETER}
     observation.check(growth=_GROWTH)

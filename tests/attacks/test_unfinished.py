@@ -33,7 +33,7 @@ def _fill(client: Client, streams: range) -> int:
                 sent += size
                 progressed = True
         if not progressed and not client.until(
-            lambda client: any(rest[stream] and client.window(stream) > 0 for stream in streams), 1.0
+            lambda client: any(rest[stream] and client.window(stream) > 0 for stream in streams), 5.0
         ):
             break
     return sent

@@ -58,8 +58,8 @@ def test_an_initial_window_that_overflows_a_stream_ends_the_connection(server: S
 
 
 def test_data_over_the_window_are_a_flow_control_error(server: Server, client: Client) -> None:
-    """Section 6.9.1. The servicer does not read for two seconds, so the server has to buffer the data."""
-    wait = StreamingOutputCallRequest(response_parameters=[ResponseParameters(size=1, interval_us=2_000_000)])
+    """Section 6.9.1. The servicer does not read before the error, so the server has to buffer the data."""
+    wait = StreamingOutputCallRequest(response_parameters=[ResponseParameters(size=1, interval_us=60_000_000)])
     flood = message(StreamingOutputCallRequest(payload=Payload(body=bytes(15_000))).SerializeToString())
     octets = client.headers(1, client.request(_DUPLEX)) + data(1, message(wait.SerializeToString()))
     octets += data(1, flood) * 4000

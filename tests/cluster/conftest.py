@@ -15,6 +15,12 @@ OPTIONS = (
     *("--broker-set", "recallMessageEnable=true"),
     *("--broker-set", "useServerSideResetOffset=false"),
 )
+# Of the replicas. A broker needs long for thousands of messages on a busy machine.
+_CONFIG = """
+tools = "all"
+[cluster]
+request_timeout = 30
+"""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -62,14 +68,14 @@ def gantry(
     if isinstance(cluster, EmbeddedCluster) and cluster.proxy is not None:
         yield cluster.proxy
         return
-    with Gantry(tmp_path_factory.mktemp("gantry"), cluster.namesrv, 'tools = "all"\n') as gantry:
+    with Gantry(tmp_path_factory.mktemp("gantry"), cluster.namesrv, _CONFIG) as gantry:
         yield gantry
 
 
 @pytest.fixture(scope="package")
 def replica(cluster: Cluster | EmbeddedCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gantry]:
     """A second replica in front of the same name server and broker."""
-    with Gantry(tmp_path_factory.mktemp("replica"), cluster.namesrv, 'tools = "all"\n') as gantry:
+    with Gantry(tmp_path_factory.mktemp("replica"), cluster.namesrv, _CONFIG) as gantry:
         yield gantry
 
 

@@ -56,6 +56,12 @@ class Cluster:
         """The master's address."""
         return self.addresses["broker"]
 
+    @property
+    def pids(self) -> list[int]:
+        """Ids of the running processes."""
+        nodes = json.loads(self._peers("status"))["nodes"].values()
+        return [node["pid"] for node in nodes if node["alive"]]
+
     def __enter__(self) -> Self:
         report = self._peers("start", "--namesrv-port", "0", "--broker-port", "0", *self._options)
         self.addresses = json.loads(report)["addresses"]

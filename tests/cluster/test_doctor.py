@@ -6,7 +6,7 @@ from protocol_negotiation.peer import HostPort
 from proxy.tools.doctor.findings import Level
 from tests.cluster.backends import Backend
 from tests.cluster.client import unique
-from tests.cluster.servers import Cluster, Gantry
+from tests.cluster.servers import TIMEOUT, Cluster, Gantry
 from tests.proxy.tools.doctor.servers import codes, only, run_doctor
 
 pytestmark = [
@@ -19,7 +19,7 @@ async def test_doctor_recognises_gantry_and_passes_a_message(cluster: Cluster, g
     topic = unique("doctor")
     cluster.topic(topic)
     found = await run_doctor(
-        HostPort.parse(gantry.address), topic=topic, group=unique("group"), write=True, timeout=15.0
+        HostPort.parse(gantry.address), topic=topic, group=unique("group"), write=True, timeout=TIMEOUT
     )
     assert only(found, "endpoint.found").text == "the server is Gantry"
     assert {"health.ready", "topic.usable", "topic.sent", "topic.received", "clock.agrees"} <= codes(found)
@@ -28,12 +28,12 @@ async def test_doctor_recognises_gantry_and_passes_a_message(cluster: Cluster, g
 
 
 async def test_doctor_recognises_a_name_server(cluster: Cluster) -> None:
-    found = await run_doctor(HostPort.parse(cluster.namesrv), timeout=15.0)
+    found = await run_doctor(HostPort.parse(cluster.namesrv), timeout=TIMEOUT)
     assert only(found, "endpoint.found").text == "the server is a name server"
     assert {"grpc.elsewhere", "route.broker", "versions.known"} <= codes(found)
 
 
 async def test_doctor_recognises_a_broker(cluster: Cluster) -> None:
-    found = await run_doctor(HostPort.parse(cluster.broker), timeout=15.0)
+    found = await run_doctor(HostPort.parse(cluster.broker), timeout=TIMEOUT)
     assert only(found, "endpoint.found").text == "the server is a broker"
     assert {"grpc.elsewhere", "route.none", "versions.known"} <= codes(found)

@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.backends(Backend.CLUSTER, Backend.SOCKET, reason="mqadmin asks a broker of its own process"),
     pytest.mark.anyio,
     pytest.mark.external,
-    pytest.mark.timeout(300, func_only=True),
+    pytest.mark.timeout(420, func_only=True),
 ]
 
 # Messages of each queue of two topics, and offsets of the group in them.
@@ -63,7 +63,7 @@ async def _mqadmin(cluster: Cluster, group: str, rows: int) -> tuple[_Table, int
         return len(_LINE.findall(out)) == rows
 
     with suppress(Failed):
-        await wait_until(printed, "the table", 120)
+        await wait_until(printed, "the table", 240)
     table = {
         (topic, int(queue)): (int(end), int(offset), int(lag))
         for topic, _, queue, end, offset, lag, _ in _LINE.findall(out)

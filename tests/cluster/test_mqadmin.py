@@ -11,7 +11,7 @@ from remoting.codes import RequestCode, ResponseCode, ToolCode
 from tests.cluster.client import BROKER, Client, create_topic, json, unique, wait_until
 from tests.cluster.servers import Cluster, Failed, Gantry
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300, func_only=True)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600, func_only=True)]
 
 
 async def test_what_tools_ask_name_servers_and_brokers(cluster: Cluster, gantry: Gantry) -> None:
@@ -73,7 +73,7 @@ async def test_mqadmin_works_through_the_port(cluster: Cluster, gantry: Gantry) 
                 return re.search(text, out) is not None
 
             with suppress(Failed):
-                await wait_until(printed, text, 120)
+                await wait_until(printed, text, 240)
             assert re.search(text, out), out
 
         await prints(rf"(?m)^{topic}\s*$", "topicList")

@@ -109,8 +109,8 @@ async def test_a_message_sent_back_is_redelivered_and_then_dead_lettered(cluster
                 "maxReconsumeTimes": 16,
             }
         )
-        await client.get(RequestCode.CONSUMER_SEND_MSG_BACK, back)
         begin = time.monotonic()
+        await client.get(RequestCode.CONSUMER_SEND_MSG_BACK, back)
         [again] = await client.pull(f"%RETRY%{group}", group, wait=10_000)
         assert time.monotonic() - begin > 0.5
         assert (again.body, again.reconsume_times) == (b"again", 1)

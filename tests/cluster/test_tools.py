@@ -16,7 +16,7 @@ from tests.cluster.client import BROKER, Client, create_topic, described, json, 
 from tests.cluster.coverage import covers
 from tests.cluster.servers import Cluster, Failed, Gantry
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240, func_only=True)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(420, func_only=True)]
 
 # A request of mqadmin to a broker, which forwards it to the clients.
 _INVOKE_CONSUMER_STATUS = 223
@@ -145,7 +145,7 @@ async def test_mqadmin_lists_clients_and_has_them_consume_a_message(cluster: Clu
                 return re.search(text, out) is not None
 
             with suppress(Failed):
-                await wait_until(printed, text, 120)
+                await wait_until(printed, text, 240)
             assert re.search(text, out), out
 
         message_id = sent.fields["msgId"]

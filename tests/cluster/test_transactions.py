@@ -39,7 +39,7 @@ async def test_commit_and_rollback_take_effect_without_a_check(cluster: Cluster,
         dropped.end(producer, _ROLLBACK)
         kept.end(producer, _COMMIT)
         # No producer of the group is registered at a broker, so that a check is impossible.
-        [message] = await producer.pull(topic, unique("group"), wait=5000)
+        [message] = await producer.pull(topic, unique("group"), wait=20_000)
         assert message.body == b"kept"
         assert await producer.pull(topic, unique("group"), offset=1, wait=500) == []
 

@@ -39,9 +39,9 @@ async def test_a_slow_reader_receives_all_responses(cluster: Cluster, gantry: Ga
             await client.send(topic, body)
         client.pause()
         group = unique("group")
-        pulls = [client.begin(11, client.named(pull_fields(topic, group)), timeout=30) for _ in range(8)]
+        pulls = [client.begin(11, client.named(pull_fields(topic, group)), timeout=90) for _ in range(8)]
         sends = [
-            client.begin(310, v2(client.named(send_fields(topic))), b"%d" % number, timeout=30) for number in range(20)
+            client.begin(310, v2(client.named(send_fields(topic))), b"%d" % number, timeout=90) for number in range(20)
         ]
         await anyio.sleep(1)
         client.resume()
@@ -62,8 +62,8 @@ async def test_each_of_many_requests_gets_exactly_one_response(
     """Guards against the loss of the oldest waiting requests under load (8.3)."""
     topic = await create_topic(cluster.broker, "many")
     async with Client(gantry.address, encoding=encoding) as client:
-        sends = [client.begin(310, v2(client.named(send_fields(topic))), b"x", timeout=40) for _ in range(1000)]
-        asks = [client.begin(30, queue_fields(topic), timeout=40) for _ in range(1000)]
+        sends = [client.begin(310, v2(client.named(send_fields(topic))), b"x", timeout=120) for _ in range(1000)]
+        asks = [client.begin(30, queue_fields(topic), timeout=120) for _ in range(1000)]
         codes = {reply.code for reply in await asyncio.gather(*sends, *asks)}
         assert codes == {ResponseCode.SUCCESS}
         await wait_until_end_is(client, topic, 1000)

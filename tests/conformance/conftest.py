@@ -1,7 +1,7 @@
 """Servers on both transports, and channels to them."""
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import grpc
 import pytest
@@ -19,6 +19,14 @@ def transport(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         yield server
 
 
+@pytest.fixture(scope="package", autouse=True)
+async def event_loop_of_all_tests(anyio_backend: tuple[str, dict[str, Any]]) -> None:
+    """Keep one event loop for all tests: grpc.aio may deliver a late event to the loop of an earlier test.
+
+    A coroutine fixture keeps the event loop of its scope open.
+    """
+
+
 @pytest.fixture(params=["plain", "tls"])
 async def channel(request: pytest.FixtureRequest, transport: Server) -> AsyncIterator[grpc.aio.Channel]:
     """Yield a channel of grpcio's client to it."""
@@ -30,5 +38,3 @@ async def channel(request: pytest.FixtureRequest, transport: Server) -> AsyncIte
         created = grpc.aio.secure_channel(f"127.0.0.1:{transport.tls}", credentials, options)
     async with created:
         yield created
-    # The client's poller may still have events for this loop, and fails if the loop is closed.
-    await asyncio.sleep(0.02)

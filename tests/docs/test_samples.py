@@ -82,9 +82,11 @@ def demo(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     with subprocess.Popen(
         [sys.executable, "-m", "proxy", *words], stdout=subprocess.DEVNULL, env=os.environ | settings
     ) as server:
-        _wait_for_port(port)
-        yield Demo(f"{HOST}:{port}", os.environ | (_CREDENTIALS if settings else {}))
-        server.send_signal(signal.SIGTERM)
+        try:
+            _wait_for_port(port)
+            yield Demo(f"{HOST}:{port}", os.environ | (_CREDENTIALS if settings else {}))
+        finally:
+            server.send_signal(signal.SIGTERM)
 
 
 def test_every_sample_is_run() -> None:
@@ -124,7 +126,7 @@ def _run(command: list[str], environment: dict[str, str], patterns: tuple[str, .
 
 
 def _wait_for_port(port: int) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while True:
         try:
             socket.create_connection((HOST, port), 1).close()

@@ -14,10 +14,11 @@ from remoting.codes import RequestCode, ResponseCode
 from tests.cluster.client import Client, create_topic, described, pull_fields, send_fields, strings, unique, v2
 from tests.cluster.reports import figure
 from tests.cluster.servers import HOST, Cluster, Gantry, run_client, serving
+from tests.cpu_use import CpuUse
 from tests.faults.relay import relaying
 from tests.ports import free_port
 
-pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(300, func_only=True)]
+pytestmark = [pytest.mark.cluster, pytest.mark.anyio, pytest.mark.timeout(500, func_only=True)]
 
 
 async def test_no_send_fails_while_a_replica_drains(pair: Cluster, tmp_path: Path) -> None:
@@ -36,29 +37,32 @@ async def test_no_send_fails_while_a_replica_drains(pair: Cluster, tmp_path: Pat
 
             async def load() -> None:
                 words = ("bench-send", "40000", "--endpoint", balancer.address, "--topic", topic, "--group", "g")
-                call = lambda: run_client("java-remoting", *words)  # noqa: E731  # run in a thread
+                call = lambda: run_client("java-remoting", *words, timeout=300)  # noqa: E731  # run in a thread
                 reports.append(await anyio.to_thread.run_sync(call))
 
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(load)
-                with anyio.fail_after(60):
+                # The client's start included.
+                with anyio.fail_after(180):
                     while balancer.codes.count(RequestCode.SEND_MESSAGE_V2) < 2000:
                         await anyio.sleep(0.02)
-                begin = time.monotonic()
+                used = CpuUse(leaving.pid, staying.pid, *pair.pids)
                 sent = balancer.codes.count(RequestCode.SEND_MESSAGE_V2)
                 leaving.signal(signal.SIGTERM)
                 status = await anyio.to_thread.run_sync(leaving.stop)
-                seconds = time.monotonic() - begin
+                seconds, limit = used.seconds, used.lengthen(20)
             leaving.check(-1 if status is None else status)
             assert sent < 40_000, "the load was over too soon"
             assert reports[0]["failures"] == 0, reports
             figure(f"drained in {seconds:.2f} s after {sent} of 40000 sends, none failed")
-            assert seconds < 20
+            assert seconds < limit
 
 
 async def test_misbehaving_clients_do_not_slow_other_clients(pair: Cluster, tmp_path: Path) -> None:
     topic = await create_topic(pair.broker, "neighbours")
-    config = "[limits]\nbuffer = 262144\n"
+    # The clients stay connected before they send and while one does not read, however long that is on a busy machine.
+    patience = "".join(f"{name}_timeout = 600\n" for name in ("negotiation", "unread", "dead_peer"))
+    config = f"[limits]\nbuffer = 262144\n{patience}"
     async with (
         serving(Gantry(tmp_path, pair.namesrv, config)) as gantry,
         Client(gantry.address) as good,
@@ -79,6 +83,7 @@ async def test_misbehaving_clients_do_not_slow_other_clients(pair: Cluster, tmp_
             return worst
 
         alone = await latency(100)
+        used = CpuUse(gantry.pid, *pair.pids)
         slow.pause()
         pulls = [
             slow.begin(RequestCode.PULL_MESSAGE, slow.named(pull_fields(topic, unique("group"))), timeout=60)
@@ -87,11 +92,12 @@ async def test_misbehaving_clients_do_not_slow_other_clients(pair: Cluster, tmp_
         fields = v2(flood.named(send_fields(topic)))
         flooding = [flood.begin(RequestCode.SEND_MESSAGE_V2, fields, bytes(4096), timeout=60) for _ in range(8000)]
         worst = await latency(200)
+        limit = used.lengthen(max(2.0, 10 * alone))
         memory = _resident(gantry.pid)
         figure(
             f"slowest of 100 sends alone {alone * 1000:.0f} ms, of 200 beside them {worst * 1000:.0f} ms, {memory} MiB"
         )
-        assert worst < max(2.0, 10 * alone)
+        assert worst < limit
         assert memory < 400
         replies = await asyncio.gather(*flooding)
         assert {reply.code for reply in replies} <= {ResponseCode.SUCCESS, ResponseCode.SYSTEM_BUSY}

@@ -9,6 +9,7 @@ import pytest
 from tests.cluster.client import unique
 from tests.cluster.reports import figure
 from tests.cluster.servers import Cluster, Gantry
+from tests.cpu_use import CpuUse
 from tests.faults.java_consumer import JavaConsumer
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400, func_only=True)]
@@ -34,6 +35,7 @@ def test_surviving_consumer_takes_over_all_queues_at_once(pair: Cluster, replica
     one, two = replicas
     topic, group = unique("takeover"), unique("group")
     pair.topic(topic, _QUEUES // 2)
+    used = CpuUse(one.pid, two.pid, *pair.pids)
     with ExitStack() as stack:
 
         def consumer(gantry: Gantry) -> JavaConsumer:
@@ -46,7 +48,7 @@ def test_surviving_consumer_takes_over_all_queues_at_once(pair: Cluster, replica
         def takeover(what: str, begin: float, limit: float = _TAKEOVER) -> None:
             seconds = survivor.wait(_QUEUES, _SETTLE) - begin
             figure(f"{what}: taken over after {seconds * 1000:.0f} ms")
-            assert seconds < limit, what
+            assert seconds < used.lengthen(limit), what
 
         survivor, near = consumer(one), consumer(one)
         settled(survivor, near)

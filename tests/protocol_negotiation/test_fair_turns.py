@@ -8,6 +8,7 @@ import pytest
 from protocol_negotiation import fair_turns
 from protocol_negotiation.fair_turns import LARGE_READ, SMALL_READ, FairTurns
 from protocol_negotiation.peer import HostPort
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 
@@ -73,16 +74,6 @@ async def test_a_failing_connection_is_closed_and_does_not_stop_the_others() -> 
     await _finished(turns)
     assert handled == ["a", "a"]
     assert failing.failed
-
-
-async def test_after_expensive_frames_others_have_the_loop() -> None:
-    handled: list[str] = []
-    turns = FairTurns(asyncio.get_running_loop())
-    turns.add(Waiting(turns, "a", 2, handled, seconds=0.02))
-    turns.add(Waiting(turns, "b", 20, handled))
-    await _finished(turns)
-    assert handled == ["a", *"b" * 20, "a"]
-    assert turns.counts["paused"] == 2
 
 
 async def test_a_connection_alone_is_handled_at_once_and_beside_another_one_if_it_receives_little() -> None:
@@ -157,12 +148,16 @@ class Clock:
 
 
 class Timed(Waiting):
-    """A connection whose slices take 0.3 ms of a clock."""
+    """A connection whose slices take `spent` seconds of a clock."""
 
-    clock: Clock
+    def __init__(
+        self, turns: FairTurns, name: str, slices: int, handled: list[str], clock: Clock, spent: float = 0.0003
+    ) -> None:
+        super().__init__(turns, name, slices, handled)
+        self.clock, self.spent = clock, spent
 
     def handle_more(self, until: float) -> bool:
-        self.clock.now += 0.0003
+        self.clock.now += self.spent
         return super().handle_more(until)
 
 
@@ -173,15 +168,32 @@ async def test_turns_are_short_only_beside_connections_that_receive_little(
     clock, handled = Clock(), list[str]()
     monkeypatch.setattr(fair_turns, "monotonic", clock)
     turns = FairTurns(asyncio.get_running_loop())
-    beside = Timed(turns, "b", 1, [])
-    beside.clock = clock
+    beside = Timed(turns, "b", 1, [], clock)
     if other == "heavy":
         turns.add(beside)
         await _finished(turns)
     turns.admit(beside.share, 1, clock.now)
-    waiting = Timed(turns, "a", 20, handled)
-    waiting.clock = clock
-    turns.add(waiting)
+    turns.add(Timed(turns, "a", 20, handled, clock))
     await asyncio.sleep(0)
     assert len(handled) == handled_in_a_turn
     await _finished(turns)
+
+
+async def test_after_expensive_frames_others_have_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first connection's slices take 20 ms, and so do its pauses after them twice."""
+    clock, handled = Clock(), list[str]()
+    for name in ("monotonic", "thread_time"):
+        monkeypatch.setattr(fair_turns, name, clock)
+    turns = FairTurns(asyncio.get_running_loop())
+    turns.add(Timed(turns, "a", 2, handled, clock, 0.02))
+    turns.add(Timed(turns, "b", 20, handled, clock))
+    await until(lambda: len(handled) > 20)
+    assert handled == ["a", *"b" * 20]
+    # Not before the end of the pause, which began with the slices of the second connection.
+    clock.now = 1000.0 + 0.0599
+    await asyncio.sleep(0.1)
+    assert len(handled) == 21
+    clock.now = 1000.0 + 0.0601
+    await _finished(turns)
+    assert handled == ["a", *"b" * 20, "a"]
+    assert turns.counts["paused"] == 2

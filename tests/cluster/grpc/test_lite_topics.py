@@ -217,7 +217,7 @@ def _subscription(client: Client, topic: str, group: str, *names: str) -> bytes:
 async def test_remoting_client_pops_lite_topics(lite: Cluster, lite_service: Service) -> None:
     topic = await create_topic(lite.broker, "lite", kind="LITE")
     group = await create_group(lite, attributes={"+lite.bind.topic": topic, "+lite.sub.model": "Exclusive"})
-    async with Client(lite_service.address) as client, Client(lite_service.address) as thief:
+    async with Client(lite_service.address) as client:
         await client.heartbeat({group: [topic]}, consumeType="CONSUME_POP")
         subscribed = _subscription(client, topic, group, "one")
         await client.get(RequestCode.LITE_SUBSCRIPTION_CTL, {"bname": BROKER}, subscribed)
@@ -235,8 +235,10 @@ async def test_remoting_client_pops_lite_topics(lite: Cluster, lite_service: Ser
         reply = await client.get(RequestCode.POP_LITE_MESSAGE, fields)
         [popped] = pop.popped_lite(messages.decode_messages(reply.body), reply.fields, BROKER)
         assert (popped.message.body, popped.message.get(properties.LITE_TOPIC)) == (b"0", "one")
-        await thief.heartbeat({group: [topic]}, consumeType="CONSUME_POP")
-        stolen = _subscription(thief, topic, group, "one")
-        await thief.get(RequestCode.LITE_SUBSCRIPTION_CTL, {"bname": BROKER}, stolen)
-        notice = await client.push(RequestCode.NOTIFY_UNSUBSCRIBE_LITE)
+        # Opened late: a connection that sends nothing for ten seconds is closed.
+        async with Client(lite_service.address) as thief:
+            await thief.heartbeat({group: [topic]}, consumeType="CONSUME_POP")
+            stolen = _subscription(thief, topic, group, "one")
+            await thief.get(RequestCode.LITE_SUBSCRIPTION_CTL, {"bname": BROKER}, stolen)
+            notice = await client.push(RequestCode.NOTIFY_UNSUBSCRIBE_LITE)
         assert notice.fields["liteTopic"] == "one"

@@ -13,7 +13,7 @@ from tests.cluster.client import Client, create_topic, unique, wait_until
 from tests.cluster.grpc.consumer import Consumer
 from tests.cluster.servers import Cluster, Failed, Gantry
 
-pytestmark = [pytest.mark.anyio, pytest.mark.external, pytest.mark.timeout(240, func_only=True)]
+pytestmark = [pytest.mark.anyio, pytest.mark.external, pytest.mark.timeout(420, func_only=True)]
 
 _CONFIG = """
 [grpc]
@@ -41,7 +41,7 @@ async def test_mqadmin_shows_the_trace_of_a_grpc_message(cluster: Cluster, tmp_p
             return group in out and re.search(rf"Pub\s+{topic}\s.*success", out) is not None
 
         with suppress(Failed):
-            await wait_until(shown, "the trace", 120)
+            await wait_until(shown, "the trace", 240)
         assert group in out, out
         assert re.search(r"success", out.partition(group)[2]), out
     async with Client(cluster.broker) as client:

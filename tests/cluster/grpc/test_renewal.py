@@ -85,13 +85,18 @@ async def test_another_replica_settles_renewed_messages(
         # Not renewed so far.
         assert codes(await other_consumer.ack(messages[0])) == [Code.OK] * 2
         await _wait_until_renewed(product, 2)
-        # The other replica reads the event of the renewal.
-        await asyncio.sleep(2)
-        assert codes(await other_consumer.ack(messages[1])) == [Code.OK] * 2
+
+        # The other replica reads the event of the renewal a moment later.
+        async def acknowledged() -> bool:
+            return codes(await other_consumer.ack(messages[1])) == [Code.OK] * 2
+
+        await wait_until(acknowledged, "the acknowledgement of a renewed message")
         await _wait_until_renewed(product, 3)
-        await asyncio.sleep(2)
-        changed = await other_consumer.change(messages[2], 3)
-        assert changed.status.code == Code.OK
+
+        async def changed() -> bool:
+            return bool((await other_consumer.change(messages[2], 3)).status.code == Code.OK)
+
+        await wait_until(changed, "the change of a renewed message")
 
         async def released() -> bool:
             return await product.metric("gantry_grpc_held") == 0

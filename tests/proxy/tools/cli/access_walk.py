@@ -14,6 +14,8 @@ _EXPLAIN = ("acl", "explain", "carol", "Sub", "Topic:orders-eu", "--from", "10.1
 
 def walk(run: Run, directory: Path) -> None:
     """Create, change, grant, list, explain, revoke and delete. run: runs a command with the store's options."""
+    # A first try that failed may have left her.
+    run("users", "delete", "carol", "--yes")
     secret = directory / "secret"
     secret.write_text("secret-of-carol\n")
     created = run("users", "create", "carol", "--json")
