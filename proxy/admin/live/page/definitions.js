@@ -54,7 +54,7 @@ export function groupCreation(view) {
   });
 }
 
-// The button that deletes the thing of a page, and leads to the list of its kind.
+// The button that deletes the thing of a page, and leads to the list of its kind. It is hidden until the thing is known.
 export function deletion(view, { thing, kind, path, warning }) {
   const button = action("Delete", {
     question: () => `Delete ${thing}?`,
@@ -65,5 +65,21 @@ export function deletion(view, { thing, kind, path, warning }) {
       return `${thing} deleted`;
     },
   });
-  if (button) view.actions.append(button);
+  if (!button) return null;
+  button.hidden = true;
+  view.actions.append(button);
+  return button;
+}
+
+// Load what a panel shows of a thing, and show the button that deletes it unless there is no such thing.
+export async function shownIfKnown(button, load) {
+  let known = true;
+  try {
+    return await load();
+  } catch (error) {
+    known = error.status !== 404;
+    throw error;
+  } finally {
+    if (button) button.hidden = !known;
+  }
 }

@@ -1,7 +1,7 @@
 // The page of a topic: queues, groups, rates, messages, producers.
 
 import { get, PAGE, part } from "./api.js";
-import { deletion, topicCreation } from "./definitions.js";
+import { deletion, shownIfKnown, topicCreation } from "./definitions.js";
 import { facts, link, make, note } from "./dom.js";
 import { count, moment } from "./format.js";
 import { groupTable } from "./groups.js";
@@ -14,9 +14,9 @@ const SAMPLE = 8; // newest messages whose producers are shown
 
 export function topic(view, name) {
   const path = `/v1/topics/${part(name)}`;
-  deletion(view, { thing: `topic ${name}`, kind: "topics", path, warning: "All its messages are lost." });
+  const remove = deletion(view, { thing: `topic ${name}`, kind: "topics", path, warning: "All its messages are lost." });
   view.panel("Topic", async () => {
-    const found = await get(path);
+    const found = await shownIfKnown(remove, () => get(path));
     const total = (field) => found.brokers.reduce((sum, broker) => sum + broker[field], 0);
     return facts([["type of messages", found.kind], ["order", found.order], ["brokers", found.brokers.length], ["queues to read", total("read_queues")], ["queues to write", total("write_queues")]]);
   }, { every: 30000 });

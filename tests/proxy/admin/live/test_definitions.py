@@ -83,3 +83,34 @@ async def test_filters_of_messages_are_in_the_address(tmp_path: Path) -> None:
         await expect(rows).to_contain_text("id-paid")
         await expect(page.get_by_label("tag")).to_have_value("paid")
         await expect(page.get_by_label("from")).to_have_value("2026-01-02T09:00:05")
+
+
+async def test_unknown_topics_and_groups_cannot_be_deleted(tmp_path: Path) -> None:
+    async with stage(tmp_path / "store") as staged, browsing() as page:
+        url = staged.replica.app.admin.url
+        await log_in(page, url, WRITE)
+        remove = page.locator("#detail").get_by_role("button", name="Delete", exact=True)
+        for kind, path, words in (
+            ("groups", "consumer-groups", "there is no consumer group later"),
+            ("topics", "topics", "later"),
+        ):
+            await open_page(page, url, f"{kind}/later")
+            await expect(page.locator("#detail section").first).to_contain_text(words)
+            await expect(remove).to_have_count(0)
+            created = await staged.replica.write.post(f"/v1/{path}", json={"name": "later"})
+            assert created.status_code == 200
+            await page.reload()
+            await expect(remove).to_be_visible()
+
+
+async def test_only_actions_that_take_something_away_are_red(tmp_path: Path) -> None:
+    async with stage(tmp_path / "store") as staged, browsing() as page:
+        url, dialog = staged.replica.app.admin.url, page.get_by_role("dialog")
+        await log_in(page, url, WRITE)
+        await open_page(page, url, f"replicas/{(await staged.replica.get('/v1/live'))['replica']}")
+        for name, classes in (("Drain", "danger"), ("Resume", "")):
+            button = page.locator("#detail").get_by_role("button", name=name, exact=True)
+            await expect(button).to_have_class(classes)
+            await button.click()
+            await expect(dialog.get_by_role("button", name=name)).to_have_class(classes)
+            await dialog.get_by_role("button", name="Cancel").click()
