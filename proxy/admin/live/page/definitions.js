@@ -14,7 +14,7 @@ function creation(view, { title, kind, path, fields, order }) {
   const create = async (event) => {
     event.preventDefault();
     const body = order(event.target.elements);
-    if (!(await confirm(`${title} ${body.name}?`, "Create", "It is created at every broker."))) return;
+    if (!(await confirm(`${title} ${body.name}?`, "Create", false, "It is created at every broker."))) return;
     try {
       await write("POST", path, body);
       location.hash = `#/${kind}/${part(body.name)}`;
