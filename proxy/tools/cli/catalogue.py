@@ -107,6 +107,12 @@ async def missing(client: Client, configurations: Configurations) -> list[str]:
     return [broker for broker in sorted(await client.brokers()) if broker not in configurations]
 
 
+def check_reserved(reason: str | None) -> None:
+    """Raise CommandError for a name that is reserved, with the reason."""
+    if reason is not None:
+        raise CommandError(f"{reason}: choose another name")
+
+
 def check_completion(item: str, noun: str, differences: Mapping[str, str | None], missing: Sequence[str]) -> None:
     """Raise CommandError if an existing item has no broker to be added at, or is to be another there.
 
