@@ -88,6 +88,12 @@ def _show_message(command: argparse.ArgumentParser) -> None:
 def _resend_message(command: argparse.ArgumentParser) -> None:
     _message(command)
     command.add_argument("--group", metavar="NAME", help="only to this consumer group (default: to the topic)")
+    command.add_argument(
+        "--to",
+        choices=("auto", "retry", "pop_retry"),
+        help="the group's retry topic: retry for remoting push consumers, pop_retry for gRPC and others that pop "
+        "(default: auto, as its members consume)",
+    )
     arguments.add_confirmation(command)
 
 

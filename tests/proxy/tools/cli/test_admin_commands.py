@@ -64,6 +64,14 @@ def test_message_is_listed_shown_located_and_resent(served: AdminShell) -> None:
     assert len(served.ok("message", "list", "seen", "--json").objects) == 1
     served.ok(*resend, "--yes")
     assert len(served.ok("message", "list", "seen", "--json").objects) == 2
+    served.ok("groups", "create", "not-yet")
+    unknown = served.refused(*resend, "--group", "not-yet", "--yes")
+    assert "choose `pop_retry` for gRPC and other popping consumers, or `retry` for remoting" in unknown
+    for to, topic in (("retry", "%RETRY%not-yet"), ("pop_retry", "%RETRY%not-yet_seen")):
+        done = served.ok(*resend, "--group", "not-yet", "--to", to, "--yes")
+        assert done.out == f"message {sent['id']} sent to {topic}\n"
+    needs_group = "--to needs --group, to whose retry topic the copy goes"
+    assert served.refused(*resend, "--to", "retry", "--yes", status=2) == needs_group
     assert "no message" in served.refused("message", "show", "seen", "unknown")
     assert "missing" in served.refused("message", "list", "missing")
     assert "give an action" in served.refused("message", status=2)
