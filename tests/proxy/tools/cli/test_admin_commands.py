@@ -369,3 +369,23 @@ def test_bash_completes_actions_and_options(shell: Shell, tmp_path: Path) -> Non
         code = f'{script}\nCOMP_WORDS=({array}); COMP_CWORD={len(words) - 1}; _gantry; echo "${{COMPREPLY[@]}}"'
         done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
         assert done.stdout.split() == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("top", "--interval", "0"), "argument --interval: not a duration above zero: '0'"),
+        (("clients", "--timeout", "0s"), "argument --timeout: not a duration above zero: '0s'"),
+        (("topics", "--timeout", "0"), "argument --timeout: not a duration above zero: '0'"),
+        (("bench", "send", "t", "--duration", "0s"), "argument --duration: not a duration above zero: '0s'"),
+        (("connections", "--sort", "size"), "argument --sort: invalid choice: 'size' (choose from 'age', '-age', "),
+        (
+            ("message", "list", "t", "--filter", "a", "--sql", "b = 1"),
+            "argument --sql: not allowed with argument --filter",
+        ),
+    ],
+)
+def test_wrong_values_name_their_option(served: AdminShell, words: tuple[str, ...], complaint: str) -> None:
+    done = served.run(*words)
+    assert (done.status, done.out) == (2, "")
+    assert f"error: {complaint}" in done.err
