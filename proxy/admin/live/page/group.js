@@ -1,7 +1,7 @@
 // The page of a consumer group: why it is behind, and how to help it.
 
 import { get, part, write } from "./api.js";
-import { deletion, shownIfKnown } from "./definitions.js";
+import { deletion, groupDefinition, shownIfKnown } from "./definitions.js";
 import { diagnose } from "./diagnosis.js";
 import { deadLetters } from "./dead_letters.js";
 import { badge, facts, link, links, make, note } from "./dom.js";
@@ -23,6 +23,7 @@ export function group(view, name) {
   view.panel("Lag by queue", () => lag(name, path), { every: 10000 });
   view.panel("Members", () => members(path), { wide: true });
   view.panel("Skew", async () => skew((await get(path)).skew), { note: "members that subscribe differently lose messages", every: 15000 });
+  groupDefinition(view, name, path);
   resetForm(view, name, path);
   deadLetters(view, name, path);
 }

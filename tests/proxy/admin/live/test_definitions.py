@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.proxy.admin.http.replicas import READ, WRITE, stage
+from tests.proxy.admin.http.replicas import GROUP, READ, WRITE, stage
 from tests.proxy.admin.live.browser import browsing, log_in, open_page
 
 pytestmark = [pytest.mark.anyio, pytest.mark.external]
@@ -114,3 +114,38 @@ async def test_only_actions_that_take_something_away_are_red(tmp_path: Path) -> 
             await button.click()
             await expect(dialog.get_by_role("button", name=name)).to_have_class(classes)
             await dialog.get_by_role("button", name="Cancel").click()
+
+
+async def test_writers_change_definitions(tmp_path: Path) -> None:
+    async with stage(tmp_path / "store") as staged, browsing() as page:
+        url, report, panel = (
+            staged.replica.app.admin.url,
+            page.locator("#report"),
+            page.get_by_role("region", name="Definition"),
+        )
+        dialog = page.get_by_role("dialog")
+        await log_in(page, url, WRITE)
+        await open_page(page, url, f"groups/{GROUP}")
+        await panel.get_by_role("button", name="Change").click()
+        await expect(report).to_have_text("nothing is changed")
+        await panel.get_by_label("may consume").uncheck()
+        await panel.get_by_label("redeliveries").fill("5")
+        await answer(page, "Change", "Cancel")
+        path = f"/v1/consumer-groups/{GROUP}/definition"
+        assert (await staged.replica.get(path))["enabled"] is True
+        await panel.get_by_role("button", name="Change").click()
+        await expect(dialog).to_contain_text("may consume: yes → no")
+        await dialog.get_by_role("button", name="Change").click()
+        await expect(report).to_have_text(f"consumer group {GROUP} changed")
+        definition = await staged.replica.get(path)
+        assert (definition["enabled"], definition["retries"], definition["fifo"]) == (False, 5, False)
+
+        await open_page(page, url, f"topics/{staged.topic}")
+        await panel.get_by_label("type of messages").select_option("FIFO")
+        await answer(page, "Change", "Change")
+        await expect(dialog).to_contain_text(f"the topic {staged.topic} is of type NORMAL")
+        await dialog.get_by_role("button", name="Change").click()
+        await expect(report).to_have_text(f"topic {staged.topic} changed")
+        await expect(panel.get_by_label("type of messages")).to_have_value("FIFO")
+        same = await staged.replica.write.patch(f"/v1/topics/{staged.topic}", json={})
+        assert same.json()["kind"] == "FIFO"
