@@ -116,6 +116,20 @@ async def test_only_actions_that_take_something_away_are_red(tmp_path: Path) -> 
             await dialog.get_by_role("button", name="Cancel").click()
 
 
+async def test_a_group_that_may_not_consume_shows_it_as_the_reason(tmp_path: Path) -> None:
+    async with stage(tmp_path / "store") as staged, browsing() as page:
+        path = f"/v1/consumer-groups/{GROUP}"
+        await staged.replica.post(f"{path}/reset-offset", {"topic": staged.topic, "to": "earliest"})
+        for changed, body in ((path, {"enabled": False}), (f"/v1/topics/{staged.topic}", {"permission": "W"})):
+            assert (await staged.replica.write.patch(changed, json=body)).status_code == 200
+        url = staged.replica.app.admin.url
+        await open_page(page, url, f"groups/{GROUP}")
+        findings = page.locator("#detail .findings li")
+        await expect(findings.nth(0)).to_contain_text("It is disabled: brokers give it no messages while")
+        await expect(findings.nth(1)).to_contain_text(f"Topic {staged.topic} is not readable at broker-a")
+        await expect(page.get_by_role("region", name="Definition")).to_contain_text("may consumeno")
+
+
 async def test_writers_change_definitions(tmp_path: Path) -> None:
     async with stage(tmp_path / "store") as staged, browsing() as page:
         url, report, panel = (
