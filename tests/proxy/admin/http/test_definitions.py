@@ -166,3 +166,8 @@ async def test_names_of_the_brokers_are_refused(served: Stage, path: str, name: 
     answer = await _changed(served.replica, "POST", f"/v1/{path}", {"name": name})
     assert (answer.status_code, answer.json()["detail"]) == (422, f"{reason}: choose another name")
     assert answer.json()["faults"] == [{"where": "body name", "detail": reason}]
+
+
+async def test_faults_are_without_the_words_of_the_validator(served: Stage) -> None:
+    answer = await _changed(served.replica, "POST", "/v1/topics", {"name": "q", "queues": True})
+    assert answer.json()["faults"] == [{"where": "body queues", "detail": "a boolean is no integer"}]
