@@ -1,5 +1,6 @@
 """Names of topics and groups with a meaning for brokers (RocketMQ's TopicValidator and MixAll), and their lengths."""
 
+from collections.abc import Iterable
 from typing import Final
 
 # Prefixes of a consumer group's name: its retry topic and its dead letter topic.
@@ -51,6 +52,10 @@ OFFSET_MOVED_TOPIC: Final = "OFFSET_MOVED_EVENT"
 # proxies, and renewals of invisible durations.
 MEMBER_SYNC_TOPIC: Final = "DefaultHeartBeatSyncerTopic"
 RENEWAL_SYNC_TOPIC: Final = "GantryRenewals"
+
+# Response field of Gantry with the names of these topics, for its command line. Java clients ignore fields that they do
+# not know (RemotingCommand.decodeCommandCustomHeader).
+SYNC_TOPICS_FIELD: Final = "gantrySyncTopics"
 
 # A consumer group of every broker, for tools (MixAll.TOOLS_CONSUMER_GROUP).
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
@@ -154,6 +159,11 @@ def parent_topic(queue: str) -> str | None:
     """Return the topic that has the messages of a lite topic's queue; None for other names."""
     parent, separator, name = queue.removeprefix(_LITE_PREFIX).partition(LITE_SEPARATOR)
     return parent if queue.startswith(_LITE_PREFIX) and parent and separator and name else None
+
+
+def list_of(names: Iterable[str]) -> str:
+    """Return names as the text of a list; see `listed`."""
+    return _LIST_SEPARATOR.join(sorted(names))
 
 
 def listed(text: str) -> tuple[str, ...]:

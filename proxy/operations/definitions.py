@@ -129,8 +129,11 @@ class GroupChange:
 async def create_topic(services: AdminServices, order: TopicOrder) -> TopicDefinition:
     """Create a topic at the brokers without it; where others have it, with their further properties.
 
-    Raises OperationFailed if each broker has it, or one with another definition, RemotingError.
+    Raises OperationFailed if it has a name of the brokers, each broker has it, or one with another definition,
+    RemotingError.
     """
+    clusters = await services.replica.core.backend.clusters()
+    _check_name(topic_owners.reserved_topic(order.name, clusters, set(clusters.values())))
     permission = _PERMISSIONS[order.permission]
     found = await _topics(services, order.name)
     missing = await _missing(services, found)
@@ -247,6 +250,7 @@ def _kind(item: Mapping[str, Any]) -> str:
 @operation("groups.create", timeout=REMOTE_TIMEOUT, merged=False, writes=True)
 async def create_group(services: AdminServices, order: GroupOrder) -> GroupDefinition:
     """Create a consumer group at the brokers without it. Raises as `create_topic` does."""
+    _check_name(topic_owners.reserved_group(order.name))
     changes = group_changes(order.fifo, order.retries, order.enabled)
     found = await _groups(services, order.name)
     missing = await _missing(services, found)
@@ -313,7 +317,15 @@ async def _known_group(services: AdminServices, name: str) -> _Configurations:
     return found
 
 
-# Brokers.
+# Names and brokers.
+
+
+def _check_name(reserved: str | None) -> None:
+    """Raise OperationFailed for a name that is reserved, with the reason."""
+    if reserved is not None:
+        raise OperationFailed(
+            Failure(FailureKind.INVALID, f"{reserved}: choose another name", [("body name", reserved)])
+        )
 
 
 async def _brokers(services: AdminServices) -> list[str]:

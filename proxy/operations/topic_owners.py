@@ -1,10 +1,12 @@
-"""Topics that belong to brokers, proxies or consumer groups, and are not deleted as those of clients are."""
+"""Topics that belong to brokers, proxies or consumer groups, and are not created or deleted as those of clients are."""
 
 from collections.abc import Collection, Iterable
 
 from remoting.names import (
     DLQ_PREFIX,
+    LMQ_PREFIX,
     RETRY_PREFIX,
+    SYSTEM_GROUPS,
     dead_letter_topic,
     is_internal,
     is_pop_retry_topic,
@@ -16,6 +18,13 @@ from remoting.names import (
 _GROUP_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
 # Prefixes of topics that no application has created. RocketMQ 5.4 has topics of its RocksDB stores.
 _SYSTEM_PREFIXES = (*_GROUP_PREFIXES, "RMQ_SYS_", "CID_RMQ_SYS_")
+# Prefix of consumer groups of brokers (MixAll.isSysConsumerGroup).
+_SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+_RESERVED = {
+    RETRY_PREFIX: "those of retry topics of consumer groups",
+    DLQ_PREFIX: "those of dead letter topics of consumer groups",
+    LMQ_PREFIX: "those of light message queues",
+}
 
 
 def has_system_name(topic: str) -> bool:
@@ -44,6 +53,26 @@ def fixed_owner(
         return "Gantry"
     own = topic in broker_topics(brokers, clusters) or is_system(topic) or is_internal(topic)
     return "the brokers" if own else None
+
+
+def reserved_topic(topic: str, brokers: Collection[str], clusters: Collection[str]) -> str | None:
+    """Return the reason why no topic of this name is created by hand; None: it may be."""
+    return _reserved(topic) or (
+        f"{topic} is a topic of the brokers" if fixed_owner(topic, brokers, clusters, ()) else None
+    )
+
+
+def reserved_group(group: str) -> str | None:
+    """Return the reason why no consumer group of this name is created by hand; None: it may be."""
+    system = group in SYSTEM_GROUPS or group.startswith(_SYSTEM_GROUP_PREFIX)
+    return _reserved(group) or (f"{group} is a consumer group of the brokers" if system else None)
+
+
+def _reserved(name: str) -> str | None:
+    return next(
+        (f"names that begin with {prefix} are {kind}" for prefix, kind in _RESERVED.items() if name.startswith(prefix)),
+        None,
+    )
 
 
 def group_owner(topic: str, groups: Iterable[str]) -> str | None:

@@ -105,8 +105,14 @@ def _allowed(request: Request) -> list[str]:
     return sorted({method for route in matching for method in route.methods or ()})
 
 
+# Pydantic puts it before the texts of validators.
+_VALUE_ERROR = "Value error, "
+
+
 async def _invalid(request: Request, error: RequestValidationError) -> Response:
-    faults = [(" ".join(map(str, fault["loc"])), str(fault["msg"])) for fault in error.errors()]
+    faults = [
+        (" ".join(map(str, fault["loc"])), str(fault["msg"]).removeprefix(_VALUE_ERROR)) for fault in error.errors()
+    ]
     return await _refused(request, Refused(422, INVALID_REQUEST, faults=faults))
 
 

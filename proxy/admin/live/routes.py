@@ -1,7 +1,9 @@
 """The routes of the live page. They are not part of the API: their replies change with the page."""
 
+from typing import Annotated
+
 import orjson
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from proxy.admin.http import documentation
 from proxy.admin.http.routes.common import Operations, Route
@@ -9,6 +11,7 @@ from proxy.admin.live import pages
 from proxy.admin.live.figures import FiguresQuery, read_figures
 
 router = APIRouter(include_in_schema=False)
+_Seconds = Annotated[int, Query(ge=0, lt=10**11)]
 
 # No content from other origins, and no embedding.
 _HEADERS = {
@@ -36,10 +39,9 @@ async def show_documentation(request: Request) -> Response:
     return Response(content, headers={"content-type": "text/html; charset=utf-8", **_HEADERS})
 
 
-async def figures(operations: Operations, since: str = "", topic: str = "", group: str = "") -> Response:
-    """Return the page's figures. topic, group: parts of names."""
-    after = int(since) if since.isdecimal() and len(since) < 12 else 0
-    query = FiguresQuery(after, topic.lower(), group.lower())
+async def figures(operations: Operations, since: _Seconds = 0, topic: str = "", group: str = "") -> Response:
+    """Return the page's figures after `since`, in seconds since 1970. topic, group: parts of names."""
+    query = FiguresQuery(since, topic.lower(), group.lower())
     merged = await operations.gather(read_figures, query)
     reply = merged.mark(merged.value.single).present()
     peers = operations.services.peers

@@ -16,6 +16,8 @@ _log = logging.getLogger("gantry.messaging")
 
 # Names from clients, which may be of any length, are cut to this number of characters.
 MAX_NAME_LENGTH: Final = 255
+# Name of all request codes that are not in the request table.
+UNKNOWN_CODE: Final = "unknown"
 # Codes and rpcs whose duration is chosen by the client.
 LONG_POLLS: Final = frozenset(spec.name for spec in REQUESTS.values() if spec.poll is not None) | {
     "ReceiveMessage",
@@ -27,8 +29,8 @@ LONG_POLLS: Final = frozenset(spec.name for spec in REQUESTS.values() if spec.po
 class Observation:
     """One answered request.
 
-    code: name of the request code or rpc; "unknown" if the request table has no such code. response: the response code,
-    or the v2 code. ok: whether the response is no error ("no message found" is none). topic, group, key: from the
+    code: name of the request code or rpc; UNKNOWN_CODE if the request table has no such code. response: the response
+    code, or the v2 code. ok: whether the response is no error ("no message found" is none). topic, group, key: from the
     client, not validated, at most MAX_NAME_LENGTH characters. key: the message's first key, else its message group; to
     be stored as a hash only. broker, queue: the last ones that the request was sent to. messages: number of messages
     sent, delivered or acknowledged. bytes_in, bytes_out: sizes of bodies. started: in seconds of `time.monotonic`.

@@ -11,7 +11,7 @@ from typing import Final
 
 from proxy.core.build import build_kind
 from proxy.core.context import Context
-from proxy.core.events import MAX_NAME_LENGTH, Observation
+from proxy.core.events import MAX_NAME_LENGTH, UNKNOWN_CODE, Observation
 from remoting import properties
 from remoting.batch_ack import BatchAckBody
 from remoting.codes import STORED, RequestCode, ResponseCode
@@ -22,7 +22,6 @@ from remoting.names import RETRY_PREFIX
 from remoting.requests import POPS, PULLS, RECEIVES, SEND_FIELD_NAMES
 
 _COMPILED: Final = build_kind() == "compiled"
-_UNKNOWN: Final = "unknown"
 _SUCCESS: Final = int(ResponseCode.SUCCESS)
 # Codes that are no errors: they report success, or that nothing was found.
 _OK: Final = frozenset(
@@ -66,7 +65,7 @@ def of_request(context: Context, response: int, reply: RemotingCommand | None, n
         session.language, session.version = command.language, command.version
     started = context.started
     ok = response in _OK
-    name = _UNKNOWN if spec is None else spec.name
+    name = UNKNOWN_CODE if spec is None else spec.name
     observation = Observation("remoting", name, response, ok, channel.peer, channel, started, now - started)
     observation.bytes_in = context.size
     if context.sent is not None:

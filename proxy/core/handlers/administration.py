@@ -19,6 +19,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.command import RemotingCommand
 from remoting.errors import NotPermitted
 from remoting.fastjson import ObjectKeys
+from remoting.names import SYNC_TOPICS_FIELD, list_of
 
 CHANGES = (
     RequestCode.UPDATE_AND_CREATE_TOPIC,
@@ -38,6 +39,7 @@ TABLES = (
     RequestCode.GET_CONSUME_STATS,
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
 )
+_LISTS = (RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
 # Requests for the brokers of the topic only; others may not have the topic.
 _OF_TOPIC = (
     RequestCode.GET_TOPIC_CONFIG,
@@ -58,11 +60,18 @@ async def change(core: Messaging, context: Context) -> RemotingCommand:
 
 
 async def query(core: Messaging, context: Context) -> RemotingCommand:
-    """Return the reply of one broker. Raises RemotingError."""
+    """Return the reply of one broker. Raises RemotingError.
+
+    That with all topics or groups also names the topics of the settings by which replicas share state.
+    """
     names = await _brokers(core, context)
     if len(names) == 1:
-        return await ask(core, context, names[0])
-    return await every_broker.ask_one(core, context, names)
+        reply = await ask(core, context, names[0])
+    else:
+        reply = await every_broker.ask_one(core, context, names)
+    if context.code not in _LISTS or reply.code != ResponseCode.SUCCESS:
+        return reply
+    return commands.success({**reply.fields, SYNC_TOPICS_FIELD: list_of(core.settings.sync.topics)}, reply.body)
 
 
 async def merge(core: Messaging, context: Context) -> RemotingCommand:

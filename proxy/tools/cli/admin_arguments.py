@@ -36,7 +36,7 @@ def add_common(command: argparse.ArgumentParser, default: object = None) -> None
     credential_options.add_client_certificate(common, default)
     common.add_argument(
         "--timeout",
-        type=arguments.duration,
+        type=arguments.positive_duration,
         default=initial(30.0),
         metavar="TIME",
         help="timeout of each response (default: 30s)",
@@ -66,8 +66,9 @@ def _list_messages(command: argparse.ArgumentParser) -> None:
     command.add_argument("--from", dest="begin", type=arguments.point, metavar="TIME", help=f"stored since: {_POINT}")
     command.add_argument("--to", dest="end", type=arguments.point, metavar="TIME", help=f"stored until: {_POINT}")
     command.add_argument("--key", help="only messages with this key")
-    command.add_argument("--filter", dest="tag", metavar="'TAG || TAG'", help="only messages with one of these tags")
-    command.add_argument("--sql", metavar="'CONDITION'", help="only messages that match this SQL92 condition")
+    chosen = command.add_mutually_exclusive_group()
+    chosen.add_argument("--filter", dest="tag", metavar="'TAG || TAG'", help="only messages with one of these tags")
+    chosen.add_argument("--sql", metavar="'CONDITION'", help="only messages that match this SQL92 condition")
     command.add_argument("--oldest", action="store_true", help="the oldest first (default: the newest first)")
     command.add_argument(
         "--max", type=arguments.positive, default=20, metavar="N", help="maximum number of messages (default: 20)"
@@ -88,6 +89,12 @@ def _show_message(command: argparse.ArgumentParser) -> None:
 def _resend_message(command: argparse.ArgumentParser) -> None:
     _message(command)
     command.add_argument("--group", metavar="NAME", help="only to this consumer group (default: to the topic)")
+    command.add_argument(
+        "--to",
+        choices=("auto", "retry", "pop_retry"),
+        help="the group's retry topic: retry for remoting push consumers, pop_retry for gRPC and others that pop "
+        "(default: auto, as its members consume)",
+    )
     arguments.add_confirmation(command)
 
 
@@ -175,16 +182,25 @@ def _connections(command: argparse.ArgumentParser) -> None:
     command.add_argument("--group", metavar="NAME", help="only members of this group")
     command.add_argument(
         "--sort",
+        choices=[sign + key for key in _CONNECTION_KEYS for sign in ("", "-")],
         default="age",
         metavar="KEY",
         help="age, address, in_flight, bytes_in, bytes_out or idle; the greatest first with -, as in --sort=-age",
     )
 
 
+# Sort keys of the API's list of connections.
+_CONNECTION_KEYS = ("age", "address", "in_flight", "bytes_in", "bytes_out", "idle")
+
+
 def _top(command: argparse.ArgumentParser) -> None:
     command.add_argument("--once", action="store_true", help="print once and exit")
     command.add_argument(
-        "--interval", type=arguments.duration, default=2.0, metavar="TIME", help="time between updates (default: 2s)"
+        "--interval",
+        type=arguments.positive_duration,
+        default=2.0,
+        metavar="TIME",
+        help="time between updates (default: 2s)",
     )
 
 

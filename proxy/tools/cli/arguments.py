@@ -41,6 +41,14 @@ def duration(text: str) -> float:
     return seconds
 
 
+def positive_duration(text: str) -> float:
+    """Parse a duration that is not zero; return seconds."""
+    seconds = duration(text)
+    if not seconds:
+        raise ArgumentTypeError(f"not a duration above zero: {text!r}")
+    return seconds
+
+
 def size(text: str) -> int:
     """Parse `300`, `4KiB`, `1MB`; return bytes."""
     found = _SIZE.fullmatch(text)

@@ -13,7 +13,7 @@ BENCH = (
 )
 _COMMON = (
     ("--clients", arguments.positive, 4, "N", "connections of each direction (default: 4)"),
-    ("--duration", arguments.duration, 10.0, "TIME", "measured time (default: 10s)"),
+    ("--duration", arguments.positive_duration, 10.0, "TIME", "measured time (default: 10s)"),
     ("--warmup", arguments.duration, 2.0, "TIME", "time before the measurement (default: 2s)"),
 )
 

@@ -13,15 +13,21 @@ from proxy.tools.cli.output import warn
 from proxy.tools.cli.reading import Queue
 from remoting.codes import RequestCode, ResponseCode
 from remoting.fastjson import load_object
-from remoting.names import MEMBER_SYNC_TOPIC, RENEWAL_SYNC_TOPIC, SYSTEM_GROUPS, sync_group
+from remoting.names import (
+    MEMBER_SYNC_TOPIC,
+    RENEWAL_SYNC_TOPIC,
+    SYNC_TOPICS_FIELD,
+    SYSTEM_GROUPS,
+    listed,
+    sync_group,
+)
 from remoting.topic_group_config import MESSAGE_TYPE_ATTRIBUTE, completion_obstacle
 
 _C = RequestCode
 # Maximum number of concurrent requests.
 _MAX_CONCURRENT = 32
-# Topics in which proxies share state, by their default names: the command does not know the settings of the server.
+# Topics in which proxies share state, by their default names, for servers that do not name theirs.
 SYNC_TOPICS = frozenset({MEMBER_SYNC_TOPIC, RENEWAL_SYNC_TOPIC})
-_SYSTEM_GROUPS = frozenset({*SYSTEM_GROUPS, *map(sync_group, SYNC_TOPICS)})
 _T = TypeVar("_T")
 
 # Configurations by broker name.
@@ -47,21 +53,26 @@ async def topics(client: Client, *, system: bool = False) -> dict[str, Configura
     dead-letter topics.
     """
     brokers = await client.brokers()
-    own = topic_owners.broker_topics(brokers, brokers.values()) | SYNC_TOPICS
-    found = await _tables(client, brokers, _C.GET_ALL_TOPIC_CONFIG, "topicConfigTable")
+    found, shared = await _tables(client, brokers, _C.GET_ALL_TOPIC_CONFIG, "topicConfigTable")
+    own = topic_owners.broker_topics(brokers, brokers.values()) | shared
     return {
         name: item for name, item in found.items() if system or not (name in own or topic_owners.has_system_name(name))
     }
 
 
-async def _tables(client: Client, brokers: Iterable[str], code: RequestCode, key: str) -> dict[str, Configurations]:
+async def _tables(
+    client: Client, brokers: Iterable[str], code: RequestCode, key: str
+) -> tuple[dict[str, Configurations], set[str]]:
+    """Return the tables of all brokers as one, sorted, and the topics in which proxies share state."""
     order = sorted(brokers)
     replies = await gather_bounded(client.ask(code, {"bname": broker}) for broker in order)
     found: dict[str, Configurations] = {}
+    shared = set(SYNC_TOPICS)
     for broker, reply in zip(order, replies, strict=True):
         for name, item in (load_object(reply.body).get(key) or {}).items():
             found.setdefault(str(name), {})[broker] = item
-    return dict(sorted(found.items()))
+        shared.update(listed(reply.fields.get(SYNC_TOPICS_FIELD, "")))
+    return dict(sorted(found.items())), shared
 
 
 def message_type(configurations: Configurations) -> str:
@@ -107,6 +118,12 @@ async def missing(client: Client, configurations: Configurations) -> list[str]:
     return [broker for broker in sorted(await client.brokers()) if broker not in configurations]
 
 
+def check_reserved(reason: str | None) -> None:
+    """Raise CommandError for a name that is reserved, with the reason."""
+    if reason is not None:
+        raise CommandError(f"{reason}: choose another name")
+
+
 def check_completion(item: str, noun: str, differences: Mapping[str, str | None], missing: Sequence[str]) -> None:
     """Raise CommandError if an existing item has no broker to be added at, or is to be another there.
 
@@ -132,8 +149,9 @@ def warn_of_missing(item: str, noun: str, missing: Sequence[str]) -> None:
 async def groups(client: Client, *, system: bool = False) -> dict[str, Configurations]:
     """Return SubscriptionGroupConfig of every group by name, sorted. system: include groups of brokers and proxies."""
     brokers = await client.brokers()
-    found = await _tables(client, brokers, _C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, "subscriptionGroupTable")
-    return {name: item for name, item in found.items() if system or name not in _SYSTEM_GROUPS}
+    found, shared = await _tables(client, brokers, _C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, "subscriptionGroupTable")
+    own = {*SYSTEM_GROUPS, *map(sync_group, shared)}
+    return {name: item for name, item in found.items() if system or name not in own}
 
 
 async def progress(client: Client, group: str, brokers: Iterable[str]) -> list[QueueOffsets]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from proxy.operations import topic_owners
 from proxy.operations.groups.offset_table import QueueOffsets
 from proxy.tools.cli import catalogue, reading
 from proxy.tools.cli.arguments import EARLIEST, LATEST, Start
@@ -149,6 +150,7 @@ async def _configurations(client: Client, name: str) -> Configurations:
 
 
 async def _create(client: Client, options: argparse.Namespace) -> None:
+    catalogue.check_reserved(topic_owners.reserved_group(options.name))
     found = (await catalogue.groups(client, system=True)).get(options.name, {})
     missing, changes = await catalogue.missing(client, found), _changes(options)
     configuration: dict[str, object] = {**NEW_GROUP, "groupName": options.name, **changes}

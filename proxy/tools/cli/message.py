@@ -117,9 +117,11 @@ async def _groups(client: AdminClient, options: argparse.Namespace, output: Outp
 
 async def _resend(client: AdminClient, options: argparse.Namespace, output: Output) -> None:
     group = options.group
+    if group is None and options.to is not None:
+        raise UsageError("--to needs --group, to whose retry topic the copy goes")
     receiver = f"every consumer group of topic {options.topic}" if group is None else f"consumer group {group}"
     confirm(options, f"send a copy of message {options.id} to {receiver}?")
-    body = {"to": "topic"} if group is None else {"to": "auto", "group": group}
+    body = {"to": "topic"} if group is None else {"to": options.to or "auto", "group": group}
     sent = await client.write("POST", path("topics", options.topic, "messages", options.id, "resend"), body)
     if output.json:
         output.dump(sent)

@@ -101,7 +101,7 @@ def _add_common(command: argparse.ArgumentParser, default: object = None) -> Non
     credential_options.add_client_certificate(common, default)
     common.add_argument(
         "--timeout",
-        type=arguments.duration,
+        type=arguments.positive_duration,
         default=initial(10.0),
         metavar="TIME",
         help="timeout of the connection and of each response (default: 10s)",

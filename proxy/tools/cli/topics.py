@@ -103,7 +103,8 @@ async def _show(client: Client, output: Output, name: str) -> None:
 
 
 async def _create(client: Client, options: argparse.Namespace) -> None:
-    name = options.name
+    name, brokers = options.name, await client.brokers()
+    catalogue.check_reserved(topic_owners.reserved_topic(name, brokers, set(brokers.values())))
     found = (await catalogue.topics(client, system=True)).get(name)
     if found is None:
         await create(client, name, options.type, options.queues)

@@ -8,7 +8,18 @@ from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from proxy.admin.http.routes.common import Filter, GroupFilter, Limit, Operations, Route, TopicFilter
+from protos.apache.rocketmq.v2 import service_pb2
+from proxy.admin.http.problems import Refused
+from proxy.admin.http.routes.common import (
+    INVALID_REQUEST,
+    Filter,
+    GroupFilter,
+    Limit,
+    Operations,
+    Route,
+    TopicFilter,
+)
+from proxy.core.events import UNKNOWN_CODE
 from proxy.operations import events
 from proxy.operations.events import AuditEntry, ProtocolError
 from proxy.operations.merged_tap import Events, TapQuery
@@ -16,6 +27,11 @@ from proxy.operations.paging import DEFAULT_LIMIT
 from proxy.operations.request_tap import EventKind, TapEvent, TapFilter
 from proxy.operations.traffic_history import HistoryQuery, TrafficHistory, check_name, read_history
 from proxy.operations.values import ItemList
+from remoting.requests import REQUESTS
+
+# Names that a request may have: see `Observation.code`.
+_RPCS = service_pb2.DESCRIPTOR.services_by_name["MessagingService"].methods_by_name
+_CODES = sorted({*(spec.name for spec in REQUESTS.values()), *_RPCS, UNKNOWN_CODE})
 
 router = APIRouter(prefix="/v1", tags=["traffic"], route_class=Route)
 
@@ -32,11 +48,16 @@ async def tap_requests(
     topic: Filter = None,
     group: Filter = None,
     client_id: Filter = None,
-    code: Annotated[str | None, Query(max_length=64, description="name of a request code or rpc")] = None,
+    code: Annotated[
+        str | None, Query(description="name of a request code or rpc", json_schema_extra={"enum": [*_CODES]})
+    ] = None,
     protocol: Annotated[Literal["remoting", "grpc"] | None, Query()] = None,
     ok: Annotated[bool | None, Query(description="only requests that succeeded, or failed")] = None,
     seconds: Annotated[float | None, Query(gt=0, le=86_400, description="time until the stream ends")] = None,
 ) -> StreamingResponse:
+    if code is not None and code not in _CODES:
+        detail = f"there is no request code or rpc {code[:80]}; `unknown` are all other codes"
+        raise Refused(422, INVALID_REQUEST, faults=[("query code", detail)])
     query = TapQuery(TapFilter(topic, group, client_id, code, protocol, ok), seconds)
     stream = operations.services.merged_tap.stream(query, operations.worker)
     # Raises OperationFailed where the stream cannot begin.

@@ -1,8 +1,8 @@
-// Creation and deletion of topics and consumer groups, for writers.
+// Definitions of topics and consumer groups: shown to all, and created, changed and deleted by writers.
 
-import { canWrite, part, write } from "./api.js";
+import { canWrite, get, part, write } from "./api.js";
 import { confirm, action, report } from "./dialog.js";
-import { make } from "./dom.js";
+import { facts, make, note } from "./dom.js";
 
 const TYPES = ["NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED"];
 const field = (label, input) => make("label", {}, `${label} `, input);
@@ -14,7 +14,7 @@ function creation(view, { title, kind, path, fields, order }) {
   const create = async (event) => {
     event.preventDefault();
     const body = order(event.target.elements);
-    if (!(await confirm(`${title} ${body.name}?`, "Create", "It is created at every broker."))) return;
+    if (!(await confirm(`${title} ${body.name}?`, "Create", false, "It is created at every broker."))) return;
     try {
       await write("POST", path, body);
       location.hash = `#/${kind}/${part(body.name)}`;
@@ -54,7 +54,60 @@ export function groupCreation(view) {
   });
 }
 
-// The button that deletes the thing of a page, and leads to the list of its kind.
+const PERMISSIONS = ["RW", "R", "W", "none"];
+const choice = (words) => (value) => make("select", {}, words.map((word) => make("option", { selected: word === value }, word)));
+const number = (min) => (value) => make("input", { type: "number", min, value, required: true });
+const tick = (value) => make("input", { type: "checkbox", checked: value });
+const TOPIC_FIELDS = { kind: ["type of messages", choice(TYPES)], queues: ["queues at each broker", number(1)], permission: ["permission", choice(PERMISSIONS)] };
+const GROUP_FIELDS = { fifo: ["in order", tick], retries: ["redeliveries", number(0)], enabled: ["may consume", tick] };
+const entered = (input) => (input.type === "checkbox" ? input.checked : input.type === "number" ? Number(input.value) : input.value);
+const word = (value) => (typeof value === "boolean" ? (value ? "yes" : "no") : value);
+
+// A definition as facts, and for writers as a form. load: returns it; fields: label and input of each field.
+function definition(view, { thing, path, load, fields }) {
+  let changed = null; // the answer to the last change: caches may have the former definition for some seconds
+  const refresh = view.panel("Definition", async () => {
+    const present = changed || await load();
+    const missing = present.missing.length ? note(`missing at ${present.missing.join(", ")}; creating it again adds it there`, "warn") : null;
+    const entries = Object.entries(fields);
+    if (!canWrite()) return [facts(entries.map(([key, [label]]) => [label, word(present[key])])), missing];
+    const inputs = Object.fromEntries(entries.map(([key, [, input]]) => [key, input(present[key])]));
+    const submit = async (event) => {
+      event.preventDefault();
+      const keys = Object.keys(fields).filter((key) => entered(inputs[key]) !== present[key]);
+      const words = keys.map((key) => `${fields[key][0]}: ${word(present[key])} → ${word(entered(inputs[key]))}`);
+      if (!keys.length) report("nothing is changed", "warn");
+      else if (await confirm(`Change ${thing}?`, "Change", true, ...words)) await change(Object.fromEntries(keys.map((key) => [key, entered(inputs[key])])));
+    };
+    return [make("form", { class: "row", onsubmit: submit }, entries.map(([key, [label]]) => field(label, inputs[key])), make("button", {}, "Change")), missing];
+  }, { every: 0 });
+
+  async function change(body) {
+    try {
+      changed = await write("PATCH", path, body);
+      report(`${thing} changed`);
+      refresh();
+    } catch (error) {
+      // A change that hides messages, or changes their type, is repeated once it is confirmed.
+      if (error.status !== 409 || body.confirm || !error.message.includes("`confirm`")) report(error.message, "bad");
+      else if (await confirm(`Change ${thing} nevertheless?`, "Change", true, error.message.split(": `confirm`")[0])) await change({ ...body, confirm: true });
+    }
+  }
+}
+
+export function topicDefinition(view, name, path) {
+  const load = async () => {
+    const { kind, brokers, missing } = await get(path);
+    return { kind, queues: Math.max(...brokers.map((broker) => broker.write_queues)), permission: brokers[0].permission, missing };
+  };
+  definition(view, { thing: `topic ${name}`, path, load, fields: TOPIC_FIELDS });
+}
+
+export function groupDefinition(view, name, path) {
+  definition(view, { thing: `consumer group ${name}`, path, load: () => get(`${path}/definition`), fields: GROUP_FIELDS });
+}
+
+// The button that deletes the thing of a page, and leads to the list of its kind. It is hidden until the thing is known.
 export function deletion(view, { thing, kind, path, warning }) {
   const button = action("Delete", {
     question: () => `Delete ${thing}?`,
@@ -65,5 +118,21 @@ export function deletion(view, { thing, kind, path, warning }) {
       return `${thing} deleted`;
     },
   });
-  if (button) view.actions.append(button);
+  if (!button) return null;
+  button.hidden = true;
+  view.actions.append(button);
+  return button;
+}
+
+// Load what a panel shows of a thing, and show the button that deletes it unless there is no such thing.
+export async function shownIfKnown(button, load) {
+  let known = true;
+  try {
+    return await load();
+  } catch (error) {
+    known = error.status !== 404;
+    throw error;
+  } finally {
+    if (button) button.hidden = !known;
+  }
 }

@@ -6,13 +6,17 @@ import { count, millis, short, span } from "./format.js";
 import { waiting } from "./groups.js";
 
 const MAX_MEMBERS = 20; // members that are asked for their statistics
+const MAX_TOPICS = 5; // topics whose permissions are read
 
 export async function diagnose(name) {
   const path = `/v1/consumer-groups/${part(name)}`;
   const [group, progress, owners] = await Promise.all([get(path), get(`${path}/lag`), get(`${path}/queues`).catch(() => null)]);
   const infos = await Promise.all(group.members.slice(0, MAX_MEMBERS).map((member) => get(`/v1/clients/${part(member.client_id)}/running-info`, { group: name }).catch(() => null)));
+  const behind = [...new Set(progress.queues.filter(isBehind).map((queue) => queue.topic))].slice(0, MAX_TOPICS);
+  const definition = waiting(group) ? await get(`${path}/definition`).catch(() => null) : null;
+  const topics = await Promise.all(behind.map((topic) => get(`/v1/topics/${part(topic)}`).catch(() => null)));
   const findings = [
-    ...silent(group), ...membership(group), ...failing(group, infos.filter(Boolean)), ...queues(progress, owners, group), ...skewed(group), ...rest(group),
+    ...silent(group), ...switchedOff(group, definition), ...unreadable(topics.filter(Boolean)), ...membership(group), ...failing(group, infos.filter(Boolean)), ...queues(progress, owners, group), ...skewed(group), ...rest(group),
   ];
   if (!findings.length) return note(group.lag ? "members consume; the lag is recent" : "it is not behind");
   return make("ol", { class: "findings" }, findings.map((parts) => make("li", {}, ...parts)));
@@ -21,6 +25,21 @@ export async function diagnose(name) {
 function silent(group) {
   const brokers = group.unanswered || [];
   return brokers.length ? [[make("b", { class: "bad" }, "No answer"), ` from ${brokers.join(", ")}: lag, retries and dead letters are not known.`]] : [];
+}
+
+// Without retries, as the lag of a group everywhere.
+const isBehind = (queue) => queue.lag && !queue.topic.startsWith("%");
+
+function switchedOff(group, definition) {
+  if (!definition || definition.enabled) return [];
+  return [["It is ", make("b", { class: "bad" }, "disabled"), ": brokers give it no messages while its definition says that it may not consume."]];
+}
+
+function* unreadable(topics) {
+  for (const topic of topics) {
+    const closed = topic.brokers.filter((broker) => !broker.permission.includes("R")).map((broker) => broker.broker);
+    if (closed.length) yield ["Topic ", link("topics", topic.name), " is ", make("b", { class: "bad" }, "not readable"), ` at ${closed.join(", ")}: its permission there lacks R.`];
+  }
 }
 
 function membership(group) {
@@ -42,8 +61,7 @@ function* failing(group, infos) {
 }
 
 function* queues(progress, owners, group) {
-  // Without retries, as the lag of a group everywhere.
-  const behind = progress.queues.filter((queue) => queue.lag && !queue.topic.startsWith("%")).sort((one, other) => other.lag - one.lag);
+  const behind = progress.queues.filter(isBehind).sort((one, other) => other.lag - one.lag);
   if (!behind.length) return;
   const [worst] = behind;
   const lag = behind.reduce((sum, queue) => sum + queue.lag, 0);

@@ -3,13 +3,13 @@
 import { make, $ } from "./dom.js";
 import { canWrite } from "./api.js";
 
-// Return whether the reader confirms. details: elements or text.
-export function confirm(question, action, ...details) {
+// Return whether the reader confirms. details: elements or text; danger: whether the action takes something away.
+export function confirm(question, action, danger, ...details) {
   return new Promise((resolve) => {
     const dialog = make("dialog", { "aria-label": question },
       make("form", { method: "dialog" },
         make("h2", {}, question), ...details.map((detail) => (detail instanceof Node ? detail : make("p", {}, detail))),
-        make("p", { class: "row" }, make("button", { value: "no", autofocus: true }, "Cancel"), make("button", { value: "yes", class: "danger" }, action))));
+        make("p", { class: "row" }, make("button", { value: "no", autofocus: true }, "Cancel"), make("button", { value: "yes", class: danger ? "danger" : "" }, action))));
     dialog.addEventListener("close", () => {
       resolve(dialog.returnValue === "yes");
       dialog.remove();
@@ -43,7 +43,7 @@ export function action(words, { question, details = () => [], act, done, danger 
     type: "button",
     class: danger ? "danger" : "",
     onclick: async () => {
-      if (!(await confirm(question(), words, ...details()))) return;
+      if (!(await confirm(question(), words, danger, ...details()))) return;
       try {
         report((await act()) || "done");
       } catch (error) {

@@ -1,7 +1,7 @@
 // The page of a consumer group: why it is behind, and how to help it.
 
 import { get, part, write } from "./api.js";
-import { deletion } from "./definitions.js";
+import { deletion, groupDefinition, shownIfKnown } from "./definitions.js";
 import { diagnose } from "./diagnosis.js";
 import { deadLetters } from "./dead_letters.js";
 import { badge, facts, link, links, make, note } from "./dom.js";
@@ -13,9 +13,9 @@ import { table } from "./table.js";
 
 export function group(view, name) {
   const path = `/v1/consumer-groups/${part(name)}`;
-  deletion(view, { thing: `consumer group ${name}`, kind: "groups", path, warning: "Its offsets are lost. A group with members is not deleted." });
+  const remove = deletion(view, { thing: `consumer group ${name}`, kind: "groups", path, warning: "Its offsets are lost. A group with members is not deleted." });
   view.panel("State", async () => {
-    const found = await get(path);
+    const found = await shownIfKnown(remove, () => get(path));
     return facts([["state", state(found)], ["members", found.members.length], ["lag", found.lag === null ? "–" : `${short(found.lag)} messages`], ["oldest waiting", span(found.lag_seconds)], ["consumes", found.rate === null ? null : `${short(found.rate)}/s`], ["last consumed", moment(found.last_consumed)], ["waiting retries", short(found.retry_backlog)], ["dead letters", found.dead_letters ? make("span", { class: "bad" }, short(found.dead_letters)) : short(found.dead_letters)], ["no answer from", (found.unanswered || []).join(", ")]]);
   });
   view.panel("Why it is behind", () => diagnose(name), { note: "by queues, members and their own statistics", every: 10000 });
@@ -23,6 +23,7 @@ export function group(view, name) {
   view.panel("Lag by queue", () => lag(name, path), { every: 10000 });
   view.panel("Members", () => members(path), { wide: true });
   view.panel("Skew", async () => skew((await get(path)).skew), { note: "members that subscribe differently lose messages", every: 15000 });
+  groupDefinition(view, name, path);
   resetForm(view, name, path);
   deadLetters(view, name, path);
 }

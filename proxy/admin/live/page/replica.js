@@ -40,7 +40,8 @@ export function replica(view, name) {
     { name: "value", value: (setting) => (typeof setting.value === "string" ? setting.value : JSON.stringify(setting.value)) },
     { name: "from", value: (setting) => setting.origin, cell: (setting) => badge(setting.origin || "default") },
   ], (await ask("/v1/config")).items), { wide: true, every: 30000 });
-  const change = (words, path, question, ...details) => action(words, {
+  const change = (words, danger, path, question, ...details) => action(words, {
+    danger,
     question: () => question,
     details: () => details,
     act: async () => {
@@ -49,8 +50,8 @@ export function replica(view, name) {
       return state.draining ? "the replica drains" : "the replica accepts clients";
     },
   });
-  const drain = change("Drain", "/v1/drain", `Send the clients of ${name} elsewhere?`, "Its readiness fails until it is resumed; it keeps serving.");
-  if (drain) view.actions.append(drain, change("Resume", "/v1/resume", `Let ${name} accept clients again?`));
+  const drain = change("Drain", true, "/v1/drain", `Send the clients of ${name} elsewhere?`, "Its readiness fails until it is resumed; it keeps serving.");
+  if (drain) view.actions.append(drain, change("Resume", false, "/v1/resume", `Let ${name} accept clients again?`));
 }
 
 export function replicaList(view) {

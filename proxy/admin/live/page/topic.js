@@ -1,7 +1,7 @@
 // The page of a topic: queues, groups, rates, messages, producers.
 
 import { get, PAGE, part } from "./api.js";
-import { deletion, topicCreation } from "./definitions.js";
+import { deletion, shownIfKnown, topicCreation, topicDefinition } from "./definitions.js";
 import { facts, link, make, note } from "./dom.js";
 import { count, moment } from "./format.js";
 import { groupTable } from "./groups.js";
@@ -14,9 +14,9 @@ const SAMPLE = 8; // newest messages whose producers are shown
 
 export function topic(view, name) {
   const path = `/v1/topics/${part(name)}`;
-  deletion(view, { thing: `topic ${name}`, kind: "topics", path, warning: "All its messages are lost." });
+  const remove = deletion(view, { thing: `topic ${name}`, kind: "topics", path, warning: "All its messages are lost." });
   view.panel("Topic", async () => {
-    const found = await get(path);
+    const found = await shownIfKnown(remove, () => get(path));
     const total = (field) => found.brokers.reduce((sum, broker) => sum + broker[field], 0);
     return facts([["type of messages", found.kind], ["order", found.order], ["brokers", found.brokers.length], ["queues to read", total("read_queues")], ["queues to write", total("write_queues")]]);
   }, { every: 30000 });
@@ -28,6 +28,7 @@ export function topic(view, name) {
     { name: "queues to read", number: true, value: (broker) => broker.read_queues },
     { name: "to write", number: true, value: (broker) => broker.write_queues },
   ], (await get(path)).brokers, "no broker has it"), { every: 30000 });
+  topicDefinition(view, name, path);
   view.panel("Producers", () => producers(name, path), { note: `of the newest ${SAMPLE} messages`, every: 15000 });
   view.panel("Queues", () => queues(path), { wide: true, every: 10000 });
   view.panel("Consumer groups", async () => {

@@ -148,3 +148,26 @@ async def test_changes_need_the_role_write_and_are_audited(served: Stage) -> Non
     await _ok(on, "POST", "/v1/topics", {"name": "audited"})
     [entry, *_] = (await on.get("/v1/audit", limit=1))["items"]
     assert (entry["method"], entry["path"], entry["what"]) == ("POST", "/v1/topics", {"name": "audited"})
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "reason"),
+    [
+        ("topics", "%RETRY%x", "names that begin with %RETRY% are those of retry topics of consumer groups"),
+        ("topics", "%DLQ%x", "names that begin with %DLQ% are those of dead letter topics of consumer groups"),
+        ("topics", "rmq_sys_x", "rmq_sys_x is a topic of the brokers"),
+        ("topics", "SCHEDULE_TOPIC_XXXX", "SCHEDULE_TOPIC_XXXX is a topic of the brokers"),
+        ("topics", "broker-a", "broker-a is a topic of the brokers"),
+        ("consumer-groups", "TOOLS_CONSUMER", "TOOLS_CONSUMER is a consumer group of the brokers"),
+        ("consumer-groups", "%LMQ%x", "names that begin with %LMQ% are those of light message queues"),
+    ],
+)
+async def test_names_of_the_brokers_are_refused(served: Stage, path: str, name: str, reason: str) -> None:
+    answer = await _changed(served.replica, "POST", f"/v1/{path}", {"name": name})
+    assert (answer.status_code, answer.json()["detail"]) == (422, f"{reason}: choose another name")
+    assert answer.json()["faults"] == [{"where": "body name", "detail": reason}]
+
+
+async def test_faults_are_without_the_words_of_the_validator(served: Stage) -> None:
+    answer = await _changed(served.replica, "POST", "/v1/topics", {"name": "q", "queues": True})
+    assert answer.json()["faults"] == [{"where": "body queues", "detail": "a boolean is no integer"}]

@@ -87,3 +87,19 @@ def test_a_stream_does_not_postpone_the_end_of_its_session() -> None:
     assert sessions.find(cookie, use=False) is session
     clock.now += 1
     assert sessions.find(cookie) is None
+
+
+@pytest.mark.parametrize("code", ["nonsense", "send_message", "", "x" * 300])
+async def test_tap_refuses_a_request_code_that_does_not_exist(tmp_path: Path, code: str) -> None:
+    async with guarded(tmp_path) as own:
+        answer = await own.read.get("/v1/tap", params={"code": code, "seconds": 0.05}, headers=bearer(READ))
+        assert answer.status_code == 422
+        detail = f"there is no request code or rpc {code[:80]}; `unknown` are all other codes"
+        assert answer.json()["faults"] == [{"where": "query code", "detail": detail}]
+
+
+@pytest.mark.parametrize("code", ["SEND_MESSAGE_V2", "ReceiveMessage", "unknown"])
+async def test_tap_accepts_request_codes_rpcs_and_all_others(tmp_path: Path, code: str) -> None:
+    async with guarded(tmp_path) as own:
+        answer = await own.read.get("/v1/tap", params={"code": code, "seconds": 0.05}, headers=bearer(READ))
+        assert answer.text == ": watching\n\n"

@@ -162,4 +162,11 @@ async def test_files_need_no_role_and_figures_do(tmp_path: Path) -> None:
             assert answer.status_code == 200
             assert "default-src 'self'" in answer.headers["content-security-policy"]
         assert (await served.read.get("/v1/live")).status_code == 401
-        assert (await served.write.get("/v1/live?since=nonsense")).status_code == 200
+        assert (await served.write.get("/v1/live?since=0")).status_code == 200
+
+
+async def test_figures_since_no_time_are_refused(tmp_path: Path) -> None:
+    async with replica(tmp_path) as served:
+        for since in ("nonsense", "-1", "1e3", "1" * 12):
+            answer = await served.read.get("/v1/live", params={"since": since})
+            assert (answer.status_code, answer.json()["faults"][0]["where"]) == (422, "query since")

@@ -64,6 +64,14 @@ def test_message_is_listed_shown_located_and_resent(served: AdminShell) -> None:
     assert len(served.ok("message", "list", "seen", "--json").objects) == 1
     served.ok(*resend, "--yes")
     assert len(served.ok("message", "list", "seen", "--json").objects) == 2
+    served.ok("groups", "create", "not-yet")
+    unknown = served.refused(*resend, "--group", "not-yet", "--yes")
+    assert "choose `pop_retry` for gRPC and other popping consumers, or `retry` for remoting" in unknown
+    for to, topic in (("retry", "%RETRY%not-yet"), ("pop_retry", "%RETRY%not-yet_seen")):
+        done = served.ok(*resend, "--group", "not-yet", "--to", to, "--yes")
+        assert done.out == f"message {sent['id']} sent to {topic}\n"
+    needs_group = "--to needs --group, to whose retry topic the copy goes"
+    assert served.refused(*resend, "--to", "retry", "--yes", status=2) == needs_group
     assert "no message" in served.refused("message", "show", "seen", "unknown")
     assert "missing" in served.refused("message", "list", "missing")
     assert "give an action" in served.refused("message", status=2)
@@ -361,3 +369,23 @@ def test_bash_completes_actions_and_options(shell: Shell, tmp_path: Path) -> Non
         code = f'{script}\nCOMP_WORDS=({array}); COMP_CWORD={len(words) - 1}; _gantry; echo "${{COMPREPLY[@]}}"'
         done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True)
         assert done.stdout.split() == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("top", "--interval", "0"), "argument --interval: not a duration above zero: '0'"),
+        (("clients", "--timeout", "0s"), "argument --timeout: not a duration above zero: '0s'"),
+        (("topics", "--timeout", "0"), "argument --timeout: not a duration above zero: '0'"),
+        (("bench", "send", "t", "--duration", "0s"), "argument --duration: not a duration above zero: '0s'"),
+        (("connections", "--sort", "size"), "argument --sort: invalid choice: 'size' (choose from 'age', '-age', "),
+        (
+            ("message", "list", "t", "--filter", "a", "--sql", "b = 1"),
+            "argument --sql: not allowed with argument --filter",
+        ),
+    ],
+)
+def test_wrong_values_name_their_option(served: AdminShell, words: tuple[str, ...], complaint: str) -> None:
+    done = served.run(*words)
+    assert (done.status, done.out) == (2, "")
+    assert f"error: {complaint}" in done.err

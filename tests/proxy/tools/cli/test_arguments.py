@@ -16,6 +16,12 @@ def test_durations(text: str, seconds: float) -> None:
     assert arguments.duration(text) == seconds
 
 
+def test_durations_above_zero() -> None:
+    assert arguments.positive_duration("500ms") == 0.5
+    with pytest.raises(ArgumentTypeError, match="not a duration above zero: '0s'"):
+        arguments.positive_duration("0s")
+
+
 @pytest.mark.parametrize(
     ("text", "size"), [("300", 300), ("4KiB", 4096), ("4k", 4096), ("1MB", 10**6), ("2mib", 2**21)]
 )

@@ -1,6 +1,7 @@
 import asyncio
 import re
 import time
+from pathlib import Path
 
 import pytest
 
@@ -9,7 +10,7 @@ from proxy.settings.replication import SyncSettings
 from proxy.tools.cli import groups
 from tests.cluster.client import Client
 from tests.cluster.servers import Gantry
-from tests.proxy.tools.cli.shell import Shell
+from tests.proxy.tools.cli.shell import Shell, embedded
 
 pytestmark = pytest.mark.anyio
 
@@ -165,3 +166,25 @@ def test_invalid_group_commands_are_refused(shell: Shell) -> None:
     assert refusal.startswith("there is no consumer group missing; ")
     assert shell.run("groups", "reset", "missing").status == 2
     assert shell.run("groups", "show", "missing", "--topic", topic).status == 2
+
+
+@pytest.mark.parametrize("name", ["TOOLS_CONSUMER", "CID_RMQ_SYS_X"])
+def test_groups_of_the_brokers_are_not_created(shell: Shell, name: str) -> None:
+    reason = f"{name} is a consumer group of the brokers"
+    assert shell.refused("groups", "create", name) == f"{reason}: choose another name"
+    assert shell.refused("groups", "create", "%RETRY%g").startswith("names that begin with %RETRY% are those of retry ")
+
+
+def test_topics_and_groups_of_the_settings_are_listed_on_request_only(tmp_path: Path) -> None:
+    names = {"shared-members", "shared-renewals"}
+    sync = '[sync]\ntopic = "shared-members"\nrenewals = "shared-renewals"\n'
+    with Gantry(tmp_path, "", embedded(tmp_path / "data") + sync) as gantry:
+        shell = Shell(gantry.address)
+        for name in sorted(names):
+            shell.topic(name)
+            shell.ok("groups", "create", f"CID_{name}")
+        assert names.isdisjoint(item["topic"] for item in shell.ok("topics", "--json").objects)
+        assert names <= {item["topic"] for item in shell.ok("topics", "--all", "--json").objects}
+        groups = {f"CID_{name}" for name in names}
+        assert groups.isdisjoint(item["group"] for item in shell.ok("groups", "--json").objects)
+        assert groups <= {item["group"] for item in shell.ok("groups", "--all", "--json").objects}

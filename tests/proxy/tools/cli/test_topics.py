@@ -1,5 +1,13 @@
 import re
 
+import anyio
+import pytest
+
+from protocol_negotiation.peer import HostPort
+from proxy.tools.remoting_client import connect
+from remoting.codes import RequestCode, ResponseCode
+from remoting.messages import READ_AND_WRITE
+from remoting.topic_group_config import topic_fields
 from tests.proxy.tools.cli.shell import Shell
 
 
@@ -30,13 +38,40 @@ def test_topic_is_created_listed_shown_and_deleted(shell: Shell) -> None:
 def test_system_topics_are_listed_on_request(shell: Shell) -> None:
     names = {item["topic"] for item in shell.ok("topics", "--json").objects}
     # A broker of RocketMQ 5.4 creates it, the embedded broker does not.
-    shell.topic("RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC")
+    create_at_broker(shell, "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC")
     every = {item["topic"] for item in shell.ok("topics", "--all", "--json").objects}
     assert "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC" in every
     listed = {item["topic"] for item in shell.ok("topics", "--json").objects}
     assert "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC" not in listed
     assert "SELF_TEST_TOPIC" in every - names
     assert {"broker-a", "DefaultCluster"} <= every - names
+
+
+def create_at_broker(shell: Shell, topic: str, queues: int = 1) -> None:
+    """Create a topic as mqadmin does, which knows no limits."""
+
+    async def create() -> None:
+        async with connect(HostPort.parse(shell.endpoint), 30.0) as client:
+            fields = topic_fields(topic, "NORMAL", queues, queues, READ_AND_WRITE)
+            assert (await client.request(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)).code == ResponseCode.SUCCESS
+
+    anyio.run(create)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("%RETRY%x", "names that begin with %RETRY% are those of retry topics of consumer groups"),
+        ("%DLQ%x", "names that begin with %DLQ% are those of dead letter topics of consumer groups"),
+        ("%LMQ%x", "names that begin with %LMQ% are those of light message queues"),
+        *(
+            (name, f"{name} is a topic of the brokers")
+            for name in ("RMQ_SYS_X", "TBW102", "broker-a", "DefaultCluster")
+        ),
+    ],
+)
+def test_topics_of_the_brokers_are_not_created(shell: Shell, name: str, reason: str) -> None:
+    assert shell.refused("topics", "create", name) == f"{reason}: choose another name"
 
 
 def test_invalid_topic_commands_are_refused(shell: Shell) -> None:
@@ -108,3 +143,10 @@ def test_delete_asks_first(shell: Shell) -> None:
 def test_common_options_may_stand_before_the_action(shell: Shell) -> None:
     assert Shell("127.0.0.1:1").run("topics", "--endpoint", shell.endpoint, "list", "--json").status == 0
     assert shell.ok("topics", "--json", "--all", "list").out == shell.ok("topics", "list", "--all", "--json").out
+
+
+def test_topic_with_thousands_of_queues_is_listed_and_shown(shell: Shell) -> None:
+    create_at_broker(shell, "wide", 2500)
+    assert _row(shell.ok("topics").out, "wide")[:4] == ["wide", "NORMAL", "2,500", "0"]
+    assert len(shell.ok("topics", "show", "wide", "--json").object["queues"]) == 2500
+    shell.ok("topics", "delete", "wide", "--yes")
