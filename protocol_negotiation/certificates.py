@@ -39,15 +39,19 @@ def not_after(path: Path) -> float | None:
 
 def next_update(path: Path) -> float | None:
     """Return the earliest next update of the revocation lists in a file, Unix time in seconds; None without any."""
-    # The import takes 60 ms.
-    from cryptography import x509
-
     try:
-        parts = path.read_bytes().split(_BEGIN_CRL)[1:]
-        updates = [x509.load_pem_x509_crl(_BEGIN_CRL + part).next_update_utc for part in parts]
+        updates = [item.next_update_utc for item in revocation_lists(path)]
     except (OSError, ValueError):
         return None
     return min((update.timestamp() for update in updates if update is not None), default=None)
+
+
+def revocation_lists(path: Path) -> "list[x509.CertificateRevocationList]":
+    """Return the revocation lists of a file. Raises OSError, ValueError."""
+    # The import takes 60 ms.
+    from cryptography import x509
+
+    return [x509.load_pem_x509_crl(_BEGIN_CRL + part) for part in path.read_bytes().split(_BEGIN_CRL)[1:]]
 
 
 def _certificates(path: Path) -> "list[x509.Certificate]":

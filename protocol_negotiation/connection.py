@@ -416,7 +416,8 @@ class Connection(asyncio.Protocol):
         self._tls = negotiated_tls(ssl_object)
         certificate = self._tls.certificate
         # OpenSSL does not look at the times of the certificate of a resumed session.
-        if certificate is not None and not self._listener.certificate_expiry.add(self._outer, certificate.not_after):
+        expiry = self._listener.certificate_expiry
+        if certificate is not None and not expiry.add(self._outer, certificate, ssl_object):
             self._refuse(Refused(Outcome.TLS_FAILED, "the client's certificate has expired", EXPIRED))
             return
         self._leave_handshakes()

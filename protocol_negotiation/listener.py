@@ -119,6 +119,7 @@ class Listener:
 
     def _create_state(self, loop: asyncio.AbstractEventLoop) -> ListenerState:
         log = RefusalLog(self.options.name, loop.time, lambda: loop.call_later(1.0, log.flush))
+        tls = self._tls
         self._state = ListenerState(
             self.options,
             self._policy,
@@ -131,7 +132,7 @@ class Listener:
             self.tls_failures,
             AddressLimit(self.options.max_connections_per_address, loop.time),
             HandshakeQueue(self.options.max_handshakes, loop),
-            CertificateExpiry(self.options.name, loop),
+            CertificateExpiry(self.options.name, loop, lambda: None if tls is None else tls.revocations),
             first_reserved_descriptor() if self.options.leave_descriptors else sys.maxsize,
         )
         return self._state

@@ -11,6 +11,7 @@ from typing import Any
 
 from protocol_negotiation import openssl_context
 from protocol_negotiation.certificates import host_names
+from protocol_negotiation.revocations import Revocations
 from protocol_negotiation.tls_files import (
     ContextSource,
     Refresh,
@@ -257,7 +258,9 @@ class TlsSource(ContextSource[TlsFiles]):
 
     def create(self, files: TlsFiles) -> ssl.SSLContext:
         """Return a new context. Raises TlsError."""
-        return server_context(files)
+        context = server_context(files)
+        self.revocations = None if files.crl is None else Revocations(files.crl)
+        return context
 
     def _new_epoch(self) -> int:
         return self.files.options.ticket_epoch

@@ -6,9 +6,12 @@ import time
 from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from protocol_negotiation.start_error import StartError
+
+if TYPE_CHECKING:
+    from protocol_negotiation.revocations import Revocations
 
 # Permissions that a private file must not have: any for group and others.
 _OPEN_TO_OTHERS = 0o077
@@ -107,14 +110,15 @@ class ContextSource(Generic[_Files]):
 
     The constructor reads the files and raises TlsError. `context` is for new connections; established connections
     keep theirs. `error` is the error of the last refresh, if it failed. Assign `files` to change them at the next
-    refresh.
+    refresh. revocations: the revoked certificates of clients; None without revocation lists.
     """
 
-    __slots__ = ("_epoch", "_stamp", "context", "error", "files")
+    __slots__ = ("_epoch", "_stamp", "context", "error", "files", "revocations")
 
     def __init__(self, files: _Files) -> None:
         self.files = files
         self.error: TlsError | None = None
+        self.revocations: Revocations | None = None
         self._stamp, self._epoch = self._new_stamp(), self._new_epoch()
         self.context = self.create(files)
 

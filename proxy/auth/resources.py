@@ -7,7 +7,9 @@ from typing import NamedTuple
 from remoting import properties
 from remoting.batch_flag import may_be_batch
 from remoting.codes import RequestCode
+from remoting.errors import BodyError
 from remoting.json_names import collect_names
+from remoting.messages import iterate_batch
 from remoting.names import DEFAULT_TOPIC, popped_topic
 from remoting.permissions import (
     STACKS_FIELD,
@@ -56,6 +58,8 @@ _QUEUE_SEPARATOR = ","
 # The beginnings of properties, with their separator, in the body of a batch.
 _MULTI_DISPATCH = f"{properties.INNER_MULTI_DISPATCH}\x01".encode()
 _TIMER_DELETION = f"{properties.TIMER_DEL_UNIQKEY}\x01".encode()
+_RETRY_TOPIC = f"{properties.RETRY_TOPIC}\x01".encode()
+_EITHER = (Action.PUB, Action.SUB)
 # The groups of producers need no permission: sending to a topic does.
 _PRODUCERS = "producerdataset"
 
@@ -94,7 +98,11 @@ def depend_on_names(spec: RequestSpec, fields: dict[str, str], body: bytes) -> b
     if spec.send is None:
         return True
     text = fields.get(spec.send.properties, "")
-    if properties.INNER_MULTI_DISPATCH in text or properties.TIMER_DEL_UNIQKEY in text:
+    if (
+        properties.INNER_MULTI_DISPATCH in text
+        or properties.TIMER_DEL_UNIQKEY in text
+        or properties.RETRY_TOPIC in text
+    ):
         return False
     return not _of_batch(spec, fields, body)
 
@@ -104,12 +112,24 @@ def _of_batch(spec: RequestSpec, fields: dict[str, str], body: bytes) -> tuple[P
 
     The batch is not parsed: brokers read negative lengths in it otherwise than we do. They remove a delayed message
     when they store one of the batch again, after a delivery that was not acknowledged (PopReviveService.reviveRetry).
+    Only RETRY_TOPIC is also in messages that a program forwards.
     """
     if not may_be_batch(spec.code, fields):
         return ()
     if _MULTI_DISPATCH in body:
         return _ALL_QUEUES
-    return _ALL_QUEUES[:1] if _TIMER_DELETION in body else ()
+    if _TIMER_DELETION in body:
+        return _ALL_QUEUES[:1]
+    return _of_retries(body) if _RETRY_TOPIC in body else ()
+
+
+def _of_retries(batch: bytes) -> tuple[Permission, ...]:
+    """Return the permissions for RETRY_TOPIC in the messages of a batch, on all topics if it cannot be parsed."""
+    try:
+        names = {properties.get(message.properties, properties.RETRY_TOPIC) for message in iterate_batch(batch)}
+    except BodyError:
+        return _ALL_QUEUES[:1]
+    return tuple(Permission(ResourceKind.TOPIC, name, _EITHER) for name in sorted(filter(None, names)))
 
 
 def of_properties(text: str) -> Iterator[Permission]:
@@ -117,12 +137,19 @@ def of_properties(text: str) -> Iterator[Permission]:
 
     A broker also puts a message into the queues that INNER_MULTI_DISPATCH names, and removes the delayed message that
     TIMER_DEL_UNIQKEY names, of any topic. Official clients send RECALL_MESSAGE instead.
+
+    After a first delivery has failed, the message comes to its consumers as one of the topic that RETRY_TOPIC names:
+    brokers keep it where a message has it (AbstractSendMessageProcessor.consumerSendMsgBack), and clients read the
+    topic of a retry from it (DefaultMQPushConsumerImpl.resetRetryAndNamespace). Consumers write it when they send a
+    message back by themselves, and programs that forward a message with all its properties, which have received it.
     """
     if (queues := properties.get(text, properties.INNER_MULTI_DISPATCH)) is not None:
         for name in queues.split(_QUEUE_SEPARATOR):
             yield Permission(ResourceKind.TOPIC, name.strip(), _PUB)
     if properties.get(text, properties.TIMER_DEL_UNIQKEY) is not None:
         yield Permission(ResourceKind.TOPIC, "", _PUB)
+    if (topic := properties.get(text, properties.RETRY_TOPIC)) is not None:
+        yield Permission(ResourceKind.TOPIC, topic, _EITHER)
 
 
 @lru_cache(None)

@@ -54,6 +54,8 @@ class Tokens:
         self._loaded_at = clock()
         self._text = ""
         self._keys = self._load()
+        if not self._keys.keys:
+            raise AuthError(f"{self._place}: not a JWK set with a usable key")
 
     def verify(self, token: str) -> VerifiedToken | None:
         """Return a token's content; None if it is not valid now."""
@@ -121,6 +123,9 @@ class Tokens:
             raise AuthError(f"{self._place}: not a JWK set") from None
         if text != self._text and (ignored := len(entries) - len(keys.keys)):
             _log.warning("%s: %d keys of unknown types are ignored", self._place, ignored)
+        if text != self._text and not keys.keys:
+            # The last key has been removed, perhaps because it is known to others: the former must not remain in use.
+            _log.error("%s has no usable key: all bearer tokens are rejected", self._place)
         self._text = text
         self._thumbprints = frozenset(key.thumbprint() for key in keys)
         return keys
@@ -135,17 +140,17 @@ class Tokens:
         return file.read_text(encoding="utf-8")
 
 
-def _import_keys(entries: list[dict[str, Any]]) -> KeySet:
+def _import_keys(entries: Any) -> KeySet:
     """Return the keys of a JWK set without those of unknown types, which RFC 7517 (section 5) has readers ignore.
 
-    Raises ValueError if none remains.
+    Raises ValueError for anything else than a list of objects.
     """
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise ValueError("no keys")
     keys: list[Key] = []
     for entry in entries:
         with suppress(JoseError, ValueError, TypeError, KeyError, AttributeError):
             keys += KeySet.import_key_set({"keys": [entry]}).keys
-    if not keys:
-        raise ValueError("no key")
     return KeySet(keys)
 
 

@@ -158,7 +158,7 @@ def _files(settings: Settings) -> Iterator[tuple[str, Path]]:
         parts = (("cluster", cluster.certificate), ("cluster_ca", cluster.ca), ("cluster_crl", cluster.crl))
         yield from _present(*parts)
     if admin is not None:
-        yield from _present(("admin", admin.certificate), ("admin_ca", admin.client_ca))
+        yield from _present(("admin", admin.certificate), ("admin_ca", admin.client_ca), ("admin_crl", admin.crl))
 
 
 def _present(*parts: tuple[str, Path | None]) -> Iterator[tuple[str, Path]]:

@@ -91,6 +91,9 @@ class AdminSettings(SettingsTable):
     key: Path | None = Field(None, description="PEM file with the private key")
     key_password: str | None = Field(None, repr=False, description="password of the key file")
     client_ca: Path | None = Field(None, description="PEM file with the CAs that verify client certificates")
+    crl: Path | None = Field(
+        None, description="PEM file with the revocation lists of the CAs that issue client certificates"
+    )
     readers: Texts = Field(
         [], description="subjects (RFC 4514) of client certificates that permit reading; *: every subject"
     )
@@ -125,6 +128,8 @@ class AdminSettings(SettingsTable):
             raise ValueError("certificate and key belong together: set both or neither")
         if self.client_ca is not None and self.certificate is None:
             raise ValueError("client_ca needs certificate and key")
+        if self.crl is not None and self.client_ca is None:
+            raise ValueError("crl needs client_ca")
         if (self.readers or self.writers) and self.client_ca is None:
             raise ValueError("readers and writers need client_ca")
         if self.peers and self.peer_token is None:
@@ -165,4 +170,4 @@ class AdminSettings(SettingsTable):
         if self.certificate is None or self.key is None:
             return None
         client_auth = ClientAuth.NONE if self.client_ca is None else ClientAuth.OPTIONAL
-        return TlsFiles(self.certificate, self.key, self.key_password, self.client_ca, client_auth)
+        return TlsFiles(self.certificate, self.key, self.key_password, self.client_ca, client_auth, crl=self.crl)

@@ -27,3 +27,4 @@ def _files(settings: Settings) -> Iterator[tuple[str, Path | None]]:
     yield "tls.client_ca", settings.tls.client_ca
     yield "tls.crl", settings.tls.crl
     yield "admin.client_ca", settings.admin.client_ca
+    yield "admin.crl", settings.admin.crl

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import anyio.to_thread
 
 from protocol_negotiation.peer import HostPort, socket_address
-from protocol_negotiation.tls import server_context
+from protocol_negotiation.tls import TlsSource
 from proxy.admin.access import Access, Gatekeeping
 from proxy.observability.metrics.family import Family, Kind, Samples, by_label
 from proxy.operations.services import AdminServices
@@ -44,7 +44,7 @@ class AdminApi:
         if self.settings.files is not None:
             # Report errors before clients are accepted; the server itself starts later.
             with naming("admin"):
-                server_context(self.settings.files)
+                TlsSource(self.settings.files)
         self._sockets: list[socket.socket] = []
         self._server: Server | None = None
         self._closing = False

@@ -36,11 +36,12 @@ _MAX_HEAD = 16 * 1024
 
 class Connection(H11Protocol):
     """One caller's connection, with deadlines for each request's head and for each part of a response. It is aborted if
-    there are too many, and when the caller's certificate expires."""
+    there are too many, and when the caller's certificate expires or is revoked."""
 
-    # Set by `make`. Seconds for a request's head.
+    # Set by `make`. Seconds for a request's head. tls: None without TLS.
     max_connections = 0
     head_timeout = 0.0
+    tls: TlsSource | None = None
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)
@@ -50,7 +51,8 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self.max_connections:
+        # Its handshake may have begun before the revocation list was read.
+        if len(self.connections) > self.max_connections or _is_revoked(transport, self.tls):
             transport.abort()
             return
         # Any unread byte starts the deadline, also while the connection is closing. Not 0: uvloop's TLS would take an
@@ -124,7 +126,7 @@ class Server(uvicorn.Server):
         try:
             async with anyio.create_task_group() as group:
                 if self.tls is not None:
-                    work = partial(_reload, self.tls)
+                    work = partial(self._reload, self.tls)
                     group.start_soon(partial(every, self.reload_interval, work, name="certificate of the admin API"))
                 await self.serve(sockets)
                 group.cancel_scope.cancel()
@@ -135,10 +137,20 @@ class Server(uvicorn.Server):
             for connection in list(self.server_state.connections):
                 connection.transport.abort()
 
+    async def _reload(self, tls: TlsSource) -> None:
+        if await reload(tls) is Refresh.RELOADED:
+            tls.context.set_alpn_protocols(["http/1.1"])
+            for connection in list(self.server_state.connections):
+                if _is_revoked(connection.transport, tls):
+                    connection.transport.abort()
 
-async def _reload(tls: TlsSource) -> None:
-    if await reload(tls) is Refresh.RELOADED:
-        tls.context.set_alpn_protocols(["http/1.1"])
+
+def _is_revoked(transport: Any, tls: TlsSource | None) -> bool:
+    """Return whether the certificate of a connection's caller has been revoked."""
+    if tls is None or tls.revocations is None:
+        return False
+    encoded = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    return encoded is not None and tls.revocations.contain(encoded)
 
 
 def make(application: Application, peers: Peers, gatekeeping: Gatekeeping, reload_interval: float) -> Server:
@@ -148,8 +160,11 @@ def make(application: Application, peers: Peers, gatekeeping: Gatekeeping, reloa
     """
     settings = gatekeeping.settings
     guard = Guard(ReplicaForwarder(NamesInPaths(application), peers), gatekeeping, _own_names())
+    tls = None if settings.files is None else _tls(settings.files)
     connection = type(
-        "Connection", (Connection,), {"max_connections": settings.max_connections, "head_timeout": settings.timeout}
+        "Connection",
+        (Connection,),
+        {"max_connections": settings.max_connections, "head_timeout": settings.timeout, "tls": tls},
     )
     config = uvicorn.Config(
         guard,
@@ -166,11 +181,11 @@ def make(application: Application, peers: Peers, gatekeeping: Gatekeeping, reloa
         h11_max_incomplete_event_size=_MAX_HEAD,
     )
     server = Server(config)
-    if settings.files is not None:
+    if settings.files is not None and tls is not None:
         config.load()
-        server.tls = _tls(settings.files)
+        server.tls = tls
         server.reload_interval = reload_interval
-        config.ssl = _following(server.tls, settings.files)
+        config.ssl = _following(tls, settings.files)
     return server
 
 

@@ -224,6 +224,11 @@ def test_thread_stacks_need_more_than_running_information(tmp_path: Path) -> Non
         ({"INNER_MULTI_DISPATCH": "orders,%LMQ%payments"}, False),
         ({"TIMER_DELAY_SEC": "10"}, True),
         ({"TIMER_DELAY_SEC": "10", "TIMER_DEL_UNIQKEY": "7F000001"}, False),
+        # Consumers get a retried message as one of this topic.
+        ({"RETRY_TOPIC": "payments"}, False),
+        ({"RETRY_TOPIC": "orders"}, True),
+        # Dead letters of consumers that pop name it.
+        ({"RETRY_TOPIC": "%RETRY%billing_payments"}, False),
     ],
 )
 @pytest.mark.parametrize("code", SENDS)
@@ -275,6 +280,36 @@ def test_batches_with_messages_that_affect_other_topics_need_all_topics(
         with pytest.raises(Forbidden, match=r"Pub on Topic:\*"):
             ask(made, signed(batch_of(pairs), ALICE))
     ask(made, signed(batch_of(pairs), ROOT))
+
+
+@pytest.mark.parametrize("code", SENDS)
+def test_a_message_of_a_batch_names_no_other_topic_for_its_retries(tmp_path: Path, code: int) -> None:
+    made = authority(tmp_path)
+
+    def batch_of(topic: str, end: bytes = b"") -> RemotingCommand:
+        sent = command(code, **{SEND_FIELD_NAMES[code].batch: "true"})
+        pairs = properties.encode({"KEYS": "k", "RETRY_TOPIC": topic})
+        sent.body = encode_batch([BatchMessage(0, b"x", ""), BatchMessage(0, b"RETRY_TOPIC\x01", pairs)]) + end
+        return sent
+
+    ask(made, signed(batch_of("orders"), ALICE))
+    with pytest.raises(Forbidden, match="Pub or Sub on Topic:payments"):
+        ask(made, signed(batch_of("payments"), ALICE))
+    with pytest.raises(Forbidden, match=r"Pub on Topic:\*"):
+        ask(made, signed(batch_of("orders", b"cut off"), ALICE))
+
+
+def test_consumers_send_back_by_themselves_and_forward_what_they_have_received(tmp_path: Path) -> None:
+    text = OWN_FILE + (
+        '[users.carol-1]\nsecret = "secret-of-carol"\n[[users.carol-1.policies]]\n'
+        'resources = ["Topic:payments", "Group:g"]\nactions = "Sub"\n'
+        '[[users.carol-1.policies]]\nresources = "Topic:archive"\nactions = "Pub"\n'
+    )
+    made, carol = authority(tmp_path, text), Credentials("carol-1", "secret-of-carol")
+    received = properties.encode({"RETRY_TOPIC": "payments"})
+    for topic in ("%RETRY%g", "archive"):
+        sent = command(RequestCode.SEND_MESSAGE_V2, b=topic, i=received)
+        ask(made, signed(sent, carol))
 
 
 def test_every_producer_may_ask_for_the_route_of_the_model_topic(tmp_path: Path) -> None:

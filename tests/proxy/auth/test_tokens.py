@@ -77,6 +77,46 @@ async def test_keys_are_loaded_again(tmp_path: Path) -> None:
     assert made.verify(token(OTHER)) is not None
 
 
+@pytest.mark.parametrize("text", ['{"keys": []}', '{"keys": [{"kty": "LATER", "kid": "1"}]}'])
+async def test_no_former_key_outlives_the_removal_of_all(
+    tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = NOW
+    made = tokens(tmp_path, lambda: now, jwks_interval=10.0)
+    verified = made.verify(token())
+    assert verified is not None
+    (tmp_path / "jwks.json").write_text(text)
+    now += 11
+    assert await made.refresh()
+    assert made.verify(token()) is None
+    assert not made.has_key(verified.key)
+    now += 11
+    assert not await made.refresh()
+    assert caplog.text.count("has no usable key: all bearer tokens are rejected") == 1
+    publish(tmp_path)
+    now += 11
+    assert await made.refresh()
+    assert made.verify(token()) is not None
+
+
+@pytest.mark.parametrize("text", ["{}", '{"keys": {}}', '{"keys": [1]}', '{"keys": "a"}', "[]"])
+async def test_other_texts_than_a_key_set_leave_the_former_keys(tmp_path: Path, text: str) -> None:
+    now = NOW
+    made = tokens(tmp_path, lambda: now, jwks_interval=10.0)
+    (tmp_path / "jwks.json").write_text(text)
+    now += 11
+    assert not await made.refresh()
+    assert made.error is not None
+    assert made.verify(token()) is not None
+
+
+def test_a_start_needs_a_key(tmp_path: Path) -> None:
+    file = publish(tmp_path)
+    file.write_text('{"keys": []}')
+    with pytest.raises(AuthError, match="not a JWK set with a usable key"):
+        Tokens(AuthSettings(users=tmp_path / "users.toml", jwks=str(file)))
+
+
 @pytest.mark.parametrize(("mode", "accepted"), [(0o444, True), (0o644, True), (0o664, False), (0o646, False)])
 def test_a_key_set_that_others_can_change_is_refused(tmp_path: Path, mode: int, accepted: bool) -> None:
     file = publish(tmp_path)

@@ -5,8 +5,10 @@ import pytest
 from proxy.settings.model import Settings
 from proxy.settings.trusted_files import changeable_by_others
 
+TRUSTED = [("tls", "client_ca"), ("tls", "crl"), ("admin", "client_ca"), ("admin", "crl")]
 
-@pytest.mark.parametrize(("table", "key"), [("tls", "client_ca"), ("tls", "crl"), ("admin", "client_ca")])
+
+@pytest.mark.parametrize(("table", "key"), TRUSTED)
 def test_a_file_that_others_can_change_is_reported_with_its_key(tmp_path: Path, table: str, key: str) -> None:
     file = tmp_path / "file.pem"
     names = {"certificate": tmp_path / "c.pem", "key": tmp_path / "k.pem", "client_ca": tmp_path / "ca.pem", key: file}

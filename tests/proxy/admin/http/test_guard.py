@@ -179,6 +179,7 @@ def test_invalid_token_file_is_an_error_at_startup(tmp_path: Path, text: str) ->
         ({"certificate": "c"}, "admin: certificate and key belong together"),
         ({"client_ca": "c"}, "admin: client_ca needs certificate and key"),
         ({"readers": "CN=a"}, "admin: readers and writers need client_ca"),
+        ({"certificate": "c", "key": "k", "crl": "l"}, "admin: crl needs client_ca"),
     ],
 )
 def test_invalid_settings_are_rejected(settings: dict[str, str], complaint: str) -> None:

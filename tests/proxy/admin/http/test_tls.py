@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import trustme
 
+from protocol_negotiation.revocations import Revocations
 from protocol_negotiation.tls import ClientAuth, TlsFiles
 from proxy.admin.http.server import _following, _tls
 from proxy.tools.cert.authority import Authority
@@ -54,3 +55,58 @@ async def test_a_connection_ends_with_the_callers_certificate(tmp_path: Path) ->
                 await reader.read()
         assert not own.app.admin_services.tap.watchers
         writer.close()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("list_is_later", [False, True])
+async def test_a_revoked_certificate_ends_its_connections_and_opens_none(tmp_path: Path, list_is_later: bool) -> None:
+    issuer = Authority(tmp_path / "certificates")
+    server = issuer.issue_server("server", ["127.0.0.1"], 1)
+    settings = {
+        "certificate": str(server.certificate),
+        "key": str(server.key),
+        "client_ca": str(issuer.certificate_file),
+        "crl": str(issuer.crl_file),
+        "readers": "*",
+        "local": "none",
+        "grpc": "127.0.0.1:0",
+    }
+    contexts = [client_context(issuer, issuer.issue_client(name, 1)) for name in ("alice", "bob")]
+    interval = 60.0 if list_is_later else 0.05
+    async with replica(tmp_path / "data", admin=settings, tls={"reload_interval": interval}) as own:
+        assert own.app.admin.url is not None
+        assert own.app.admin_grpc is not None
+        ports = int(own.app.admin.url.rpartition(":")[2]), own.app.admin_grpc.addresses[0].port
+
+        async def watch(context: ssl.SSLContext) -> asyncio.StreamReader:
+            reader, writer = await asyncio.open_connection("127.0.0.1", ports[0], ssl=context, server_hostname="")
+            writer.write(b"GET /v1/tap HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            writers.append(writer)
+            assert b" 200 " in await reader.readline()
+            return reader
+
+        async def is_refused(port: int) -> bool:
+            try:
+                reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=contexts[0], server_hostname="")
+                writers.append(writer)
+                return await asyncio.wait_for(reader.read(1), 5) == b""
+            except ConnectionError:
+                return True
+
+        writers: list[asyncio.StreamWriter] = []
+        alice, _ = [await watch(context) for context in contexts]
+        issuer.revoke("alice", 1)
+        if list_is_later:
+            # A handshake with the former context ends after the list has been read.
+            server_tls = own.app.admin._server.tls if own.app.admin._server is not None else None
+            assert server_tls is not None
+            server_tls.revocations = Revocations(issuer.crl_file)
+            assert await is_refused(ports[0])
+        else:
+            with contextlib.suppress(ConnectionError):
+                async with asyncio.timeout(30):
+                    await alice.read()
+            assert [await is_refused(port) for port in ports] == [True, True]
+            assert len(own.app.admin_services.tap.watchers) == 1
+        for writer in writers:
+            writer.close()
