@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 from proxy.operations.failures import Failure, FailureKind, OperationFailed, WorkerOutcome, failure_of
 from proxy.operations.operation import MergeableSnapshot, Operation
 from proxy.operations.values import Answer
+from proxy.operations.work_pace import WorkPace
 from proxy.workers.worker_rpc import SendPart, WorkerRpc, WorkerUnavailable
 
 _log = logging.getLogger("gantry.admin")
@@ -58,6 +59,8 @@ class Workers:
         self.rpc: WorkerRpc | None = None
         self._prepare: Callable[[], Awaitable[None]] | None = None
         self._served: dict[str, tuple[Operation[Any, Any, Any], Any]] = {}
+        # Of the operations that other workers request.
+        self._pace = WorkPace()
         # Workers that did not reply to their last call: each silence is logged once.
         self._silent: set[int] = set()
 
@@ -80,7 +83,7 @@ class Workers:
         """Call other workers, and serve theirs. prepare: awaited before each served call; it registers operations."""
         self.rpc = rpc
         self._prepare = prepare
-        rpc.handlers[_OPERATION] = self._reply
+        rpc.handlers[_OPERATION] = lambda content, send: self._pace.run(self._reply(content, send))
 
     def serve(self, context: Any, operations: Iterable[Operation[Any, Any, Any]]) -> None:
         """Run these operations with this context."""

@@ -73,6 +73,12 @@ class Settings(BaseSettings):
     )
     metrics: MetricsSettings = MetricsSettings()
     workers: int = Field(1, ge=1, le=256, description="processes that share the listeners")
+    worker_timeout: float = Field(
+        30.0,
+        ge=0,
+        description="seconds without an answer to the parent process after which one of several workers is killed and"
+        " restarted; 0: never",
+    )
 
     @property
     def permitted_tools(self) -> str:

@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 
 from protocol_negotiation.listener import Listener, ListenerOptions
 from protocol_negotiation.peer import HostPort
+from protocol_negotiation.standstill import is_late
 from protocol_negotiation.tls import TlsMode
 from proxy.frontends.listeners import start_listener
 from proxy.observability.metrics import family
@@ -42,6 +43,8 @@ _SNAPSHOT_INTERVAL = 5.0
 # Seconds for one worker's snapshot, and for those of all workers when metrics are scraped.
 _SNAPSHOT_TIMEOUT = 2.0
 _SCRAPE_TIMEOUT = 5.0
+# Seconds between checks for workers that do not answer.
+_SILENCE_INTERVAL = 1.0
 # Seconds after drain_delay and drain_timeout until workers are killed.
 _GRACE = 15.0
 # Unread bytes of a worker above which it gets no more requests.
@@ -51,12 +54,16 @@ _MAX_UNREAD = 2**20
 TICKET_SECRET = "_GANTRY_TICKET_SECRET"  # noqa: S105  # a name
 
 WORKERS = Family(
-    "gantry_workers", family.Kind.GAUGE, "Worker processes by state: serving clients, or down.", ("state",)
+    "gantry_workers",
+    family.Kind.GAUGE,
+    "Worker processes by state: serving clients, unresponsive (no answer to the parent for two seconds), or down.",
+    ("state",),
 )
 EXITS = Family(
     "gantry_worker_exits",
     family.Kind.COUNTER,
-    "Worker processes that ended unexpectedly, by exit status or signal; each is restarted.",
+    "Worker processes that ended unexpectedly, by exit status or signal, or `unresponsive`: killed by the parent, since"
+    " they did not answer for `worker_timeout`; each is restarted.",
     ("status",),
 )
 
@@ -75,11 +82,17 @@ class Worker:
         self.process: asyncio.subprocess.Process | None = None
         self.frames: Frames | None = None
         self.ready = False
+        # Whether its metrics snapshot is late.
+        self.late = False
+        # Whether this process was killed because it did not answer.
+        self.given_up = False
         self._command = command
         # Listeners for metrics snapshots, and for frames to other workers.
         self._on_snapshot = on_snapshot
         self._on_frame = on_frame
         self._snapshot: asyncio.Future[None] | None = None
+        # When a snapshot was requested that has not come, in seconds of the event loop.
+        self._requested_at = 0.0
         # A signal to send once the process can handle it.
         self._pending_signal: signal.Signals | None = None
 
@@ -89,6 +102,7 @@ class Worker:
 
     async def run(self, on_ready: asyncio.Event) -> int:
         """Run the process; return its exit status, negative for a signal. Raises OSError."""
+        self.given_up = False
         ours, theirs = socket.socketpair()
         with theirs:
             words = (*self._command, "--worker", f"{self.number}:{theirs.fileno()}")
@@ -106,7 +120,7 @@ class Worker:
             reading.cancel()
             self.frames.close()
             self.process = self.frames = self._pending_signal = None
-            self.ready = False
+            self.ready = self.late = False
             if self._snapshot is not None:
                 self._snapshot.cancel()
                 self._snapshot = None
@@ -117,6 +131,7 @@ class Worker:
                 if frame.kind is Kind.SNAPSHOT:
                     self._on_snapshot(self.name, decode(frame.content))
                     snapshot, self._snapshot = self._snapshot, None
+                    self.late = False
                     if snapshot is not None:
                         snapshot.set_result(None)
                 elif frame.kind is Kind.READY:
@@ -138,15 +153,29 @@ class Worker:
         self.frames.write(frame)
         return True
 
+    @property
+    def silence(self) -> float:
+        """Seconds since a request that the worker has not answered, although it was ready; 0 without one."""
+        if self._snapshot is None or not self.ready:
+            return 0.0
+        return self._snapshot.get_loop().time() - self._requested_at
+
+    def restart_silence(self) -> None:
+        """Count the silence from now on."""
+        if self._snapshot is not None:
+            self._requested_at = self._snapshot.get_loop().time()
+
     async def read_metrics(self) -> None:
         """Request a metrics snapshot and wait for it, for the worker's end, or for the timeout."""
         if self.frames is None or not self.ready:
             return
         if self._snapshot is None:
             self._snapshot = asyncio.get_running_loop().create_future()
+            self.restart_silence()
             self.frames.write(Frame(Kind.SNAPSHOT))
         _, late = await asyncio.wait([self._snapshot], timeout=_SNAPSHOT_TIMEOUT)
         if late:
+            self.late = True
             _log.warning("%s: metrics snapshot timed out", self.name)
 
     def signal(self, number: signal.Signals) -> None:
@@ -193,8 +222,11 @@ class Supervisor(Collector):
             if self._settings.metrics_listen is not None:
                 stack.callback(serve(self, self._settings.metrics_listen))
             reading = asyncio.ensure_future(every(_SNAPSHOT_INTERVAL, self.gather, name="metrics of the workers"))
+            watching = asyncio.ensure_future(self._replace_silent())
             running = [asyncio.ensure_future(self._run_worker(worker)) for worker in self.workers]
             await self._stop.wait()
+            # From here on, the time of the drain applies.
+            watching.cancel()
             _log.info("stopping the workers")
             self._signal_all(signal.SIGTERM)
             _, late = await asyncio.wait(running, timeout=self._drain_seconds + _GRACE)
@@ -234,7 +266,7 @@ class Supervisor(Collector):
             self._notify_ended(worker)
             if self._stop.is_set():
                 return
-            self._exits[_status_name(status),] += 1
+            self._exits["unresponsive" if worker.given_up else _status_name(status),] += 1
             if not self._ready.is_set():
                 _log.error("%s ended with %s before any worker was ready", worker.name, _status_name(status))
                 self._status = status if status > 0 else 1
@@ -246,6 +278,22 @@ class Supervisor(Collector):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), delay)
             delay = min(2 * delay, _MAX_RESTART_DELAY)
+
+    async def _replace_silent(self) -> None:
+        """Kill workers that do not answer, which are then restarted: the kernel gives them new connections for ever."""
+        timeout = self._settings.worker_timeout
+        while timeout:
+            due = self._loop.time() + _SILENCE_INTERVAL
+            await asyncio.sleep(_SILENCE_INTERVAL)
+            # The workers of a machine or container that stood still have not run either.
+            stood_still = is_late(self._loop, due)
+            for worker in self.workers:
+                if stood_still:
+                    worker.restart_silence()
+                elif worker.silence > timeout and not worker.given_up:
+                    _log.error("%s has not answered for %.0f s and is killed", worker.name, worker.silence)
+                    worker.given_up = True
+                    worker.signal(signal.SIGKILL)
 
     def _signal_all(self, number: signal.Signals) -> None:
         for worker in self.workers:
@@ -279,7 +327,8 @@ class Supervisor(Collector):
 
     def _own_metrics(self) -> Iterator[tuple[Family, dict[tuple[str, ...], float]]]:
         ready = sum(worker.ready for worker in self.workers)
-        yield WORKERS, {("serving",): ready, ("down",): len(self.workers) - ready}
+        late = sum(worker.ready and worker.late for worker in self.workers)
+        yield WORKERS, {("serving",): ready - late, ("unresponsive",): late, ("down",): len(self.workers) - ready}
         yield EXITS, dict(self._exits)
 
     def collect(self) -> Iterable[Metric]:

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from remoting.codes import RequestCode
 from tests.attacks.deployments import Deployment
-from tests.attacks.good_client import observed
+from tests.attacks.good_client import observed, send_fields
 from tests.attacks.replicas import Baseline, deployed, wait_until_ready
-from tests.cluster.client import unique
+from tests.cluster.client import Client, unique
 from tests.cluster.servers import HOST, Gantry
 from tests.ports import free_port
 from tests.protocol_negotiation.authority import Authority
@@ -95,6 +96,21 @@ async def test_slow_and_large_bodies_at_the_admin_api(administered: Gantry, admi
         await asyncio.to_thread(_requests, admin_port, requests * 10, 3.0, bytes(16_384))
         assert await asyncio.to_thread(_healthy, admin_port)
     observation.check(growth=44)
+
+
+@pytest.mark.complete
+async def test_expensive_queries_at_the_admin_api(administered: Gantry, admin_port: int) -> None:
+    """200 callers list messages that match nothing, lists and metrics, and 200 more close their connection at once."""
+    topic = unique("large")
+    async with Client(administered.address) as client:
+        for queue in range(1_000):
+            assert (await client.ask(RequestCode.SEND_MESSAGE_V2, send_fields(topic, queue % 4), b"m")).code == 0
+    paths = [f"/v1/topics/{topic}/messages?limit=200&tag=none", "/v1/topics?limit=1000", "/metrics", "/v1/live"]
+    requests = [f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n".encode() for path in paths] * 50
+    async with observed(administered.address, administered.pid, unique("good")) as observation:
+        await asyncio.to_thread(_requests, admin_port, requests, 0.2)
+        await asyncio.to_thread(_requests, admin_port, requests, 5.0)
+    observation.check(growth=64, stall=0.3)
 
 
 @pytest.mark.complete

@@ -23,6 +23,7 @@ from proxy.operations import event_log
 from proxy.operations.audit import Write
 from proxy.operations.failures import INTERNAL_ERROR
 from proxy.operations.peers import CALLER_HEADER, ROLE_HEADER
+from proxy.operations.work_pace import WorkPace
 
 _log = logging.getLogger("gantry.admin")
 
@@ -50,6 +51,7 @@ class Guard:
     def __init__(self, application: Application, gatekeeping: Gatekeeping, names: frozenset[str]) -> None:
         self._application = application
         self._gatekeeping = gatekeeping
+        self._pace = WorkPace()
         self._settings = gatekeeping.settings
         # In lower case.
         self._names = names | {name.lower() for name in gatekeeping.settings.hosts}
@@ -75,6 +77,10 @@ class Guard:
             await request.refuse(refusal)
         except _Disconnected:
             return
+        except asyncio.CancelledError:
+            # A read that ended with its caller is no failure.
+            if not request.is_abandoned():
+                raise
         except Exception:
             _log.exception("%s %s failed", request.method, request.path)
             if not request.started:
@@ -96,7 +102,14 @@ class Guard:
                 return {"type": "http.request", "body": body, "more_body": False}
             return await receive()
 
-        await self._application(scope, receive_again, request.send)
+        async def serve() -> None:
+            await self._application(scope, receive_again, request.send)
+
+        if request.path in PATHS:
+            # Whoever restarts a replica waits for this answer.
+            await serve()
+        else:
+            await self._pace.run(serve(), request.is_abandoned)
 
     async def _serve_stream(self, request: "_Request", body: bytes, receive: Receive) -> None:
         """Serve a stream until it ends, or its caller may not read it any more."""
@@ -261,6 +274,13 @@ class _Request:
     @property
     def started(self) -> bool:
         return self.status is not None
+
+    def is_abandoned(self) -> bool:
+        """Return whether its caller has left. A write is completed nevertheless, and streams end by themselves."""
+        if self.method not in _SAFE or self.path in _STREAMS:
+            return False
+        transport = self.scope.get("state", {}).get("transport")
+        return transport is not None and transport.is_closing()
 
     async def send(self, message: Message) -> None:
         """Send a part of the response."""

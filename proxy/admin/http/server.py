@@ -62,7 +62,7 @@ class Connection(H11Protocol):
         if certificate:
             remaining = not_after(certificate) - time.time()
             self._certificate_end = self.loop.call_later(remaining, transport.abort)
-        self.app_state = {**self.app_state, "subject": distinguished_name(certificate)}
+        self.app_state = {**self.app_state, "subject": distinguished_name(certificate), "transport": transport}
         self._update_deadline()
 
     def data_received(self, data: bytes) -> None:

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -37,10 +37,13 @@ def total(text: str, name: str, **labels: str) -> float:
 class Process:
     """`gantry serve` on an embedded broker, with metrics.
 
-    admin, admin_grpc: addresses of the first worker's admin API and Admin gRPC service.
+    admin, admin_grpc: addresses of the first worker's admin API and Admin gRPC service. more: settings as environment
+    variables.
     """
 
-    def __init__(self, folder: Path, workers: int, admin: str = "off", admin_grpc: str = "off") -> None:
+    def __init__(
+        self, folder: Path, workers: int, admin: str = "off", admin_grpc: str = "off", more: Mapping[str, str] = {}
+    ) -> None:
         self.port, self.metrics = free_port(), free_port()
         self.log = folder / "log"
         words = ["--listen", f"127.0.0.1:{self.port}", "--embedded", str(folder / "store")]
@@ -51,6 +54,7 @@ class Process:
             "GANTRY_ADMIN__LISTEN": admin,
             "GANTRY_ADMIN__GRPC": admin_grpc,
             "GANTRY_ADMIN__LOCAL": "write",
+            **more,
         }
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(

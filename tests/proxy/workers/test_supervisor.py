@@ -45,11 +45,12 @@ while end.recv(15):
 
 
 @asynccontextmanager
-async def supervised(folder: Any) -> AsyncIterator[tuple[Supervisor, Any]]:
+async def supervised(folder: Any, worker_timeout: float = 30.0) -> AsyncIterator[tuple[Supervisor, Any]]:
     """Run two workers, which are ready once `folder`/go exists."""
     settings = Settings(
         listen=[f"127.0.0.1:{free_port()}"],
         workers=2,
+        worker_timeout=worker_timeout,
         cluster={"namesrv": ["127.0.0.1:1"]},
         drain_delay=0,
         drain_timeout=0,
@@ -115,6 +116,36 @@ async def test_worker_that_cannot_be_started_is_started_later(
         process.kill()
         await until(lambda: failures == 2 and made.workers[1].ready)
     assert "worker 1 cannot be started: [Errno 11] Resource temporarily unavailable" in caplog.text
+
+
+async def test_worker_that_does_not_answer_is_killed_unless_the_supervisor_stood_still_too(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "_SILENCE_INTERVAL", 0.05)
+    monkeypatch.setattr(supervisor, "_SNAPSHOT_INTERVAL", 0.05)
+    monkeypatch.setattr(supervisor, "_SNAPSHOT_TIMEOUT", 0.05)
+    stood_still = True
+    monkeypatch.setattr(supervisor, "is_late", lambda loop, due: stood_still)
+    (tmp_path / "go").touch()
+    async with supervised(tmp_path, worker_timeout=0.5) as (made, _):
+        await until(lambda: all(worker.ready for worker in made.workers))
+        process = made.workers[1].process
+        assert process is not None
+        process.send_signal(signal.SIGSTOP)
+        await until(lambda: made.workers[1].late)
+        await asyncio.sleep(1)
+        assert dict(made._own_metrics())[supervisor.WORKERS] == {("serving",): 1, ("unresponsive",): 1, ("down",): 0}
+        assert made._exits == {}
+        stood_still = False
+        await until(lambda: made._exits == {("unresponsive",): 1})
+        await until(lambda: made.workers[1].ready and not made.workers[1].late)
+    assert made._exits == {("unresponsive",): 1}
+
+
+async def test_no_worker_is_killed_without_a_timeout() -> None:
+    settings = Settings(listen=["127.0.0.1:1"], workers=2, worker_timeout=0, cluster={"namesrv": ["127.0.0.1:1"]})
+    async with asyncio.timeout(30):
+        await Supervisor(settings, ())._replace_silent()
 
 
 async def test_worker_with_failing_metrics_notices_the_supervisors_end(

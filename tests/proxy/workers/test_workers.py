@@ -1,5 +1,6 @@
 """Supervisor and workers as processes."""
 
+import asyncio
 import json
 import os
 import signal
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -15,7 +17,11 @@ from urllib.request import Request, urlopen
 import pytest
 
 from proxy.workers.supervisor import _search_path
-from tests.ports import free_port
+from remoting.codes import RequestCode, ResponseCode
+from remoting.errors import RequestTimeout
+from tests.attacks.good_client import send_fields
+from tests.cluster.client import Client
+from tests.ports import HOST, free_port
 from tests.proxy.workers.processes import ROOT, Process, words, workers
 
 
@@ -70,6 +76,44 @@ def test_worker_that_dies_is_restarted_and_no_counter_decreases(process: Process
     assert process.sum("gantry_event_loop_lag_seconds_count") > 0
     process.end()
     assert ended(after.values())
+
+
+@pytest.mark.anyio
+async def test_worker_that_hangs_is_replaced_while_the_other_serves(tmp_path: Path) -> None:
+    process = await asyncio.to_thread(Process, tmp_path, 2, more={"GANTRY_WORKER_TIMEOUT": "10"})
+    family = workers(process)
+    try:
+        await asyncio.to_thread(process.gantry, "topics", "create", "orders")
+        async with AsyncExitStack() as stack:
+            clients = [await stack.enter_async_context(Client(f"{HOST}:{process.port}", f"c{n}")) for n in range(16)]
+            # Worker 0 has the broker.
+            os.kill(family[1], signal.SIGSTOP)
+            results = await asyncio.gather(*map(_sends, clients))
+            served = [client for client, sent in zip(clients, results, strict=True) if sent]
+            assert served
+            await asyncio.to_thread(process.wait, lambda: process.sum("gantry_workers", state="unresponsive") == 1)
+            assert process.sum("gantry_workers", state="serving") == 1
+            await asyncio.to_thread(process.wait, lambda: process.sum("gantry_workers", state="serving") == 2)
+            assert all(await asyncio.gather(*map(_sends, served)))
+        assert process.sum("gantry_worker_exits_total", status="unresponsive") == 1
+        assert workers(process)[0] == family[0]
+        assert "worker 1 has not answered for " in process.log.read_text()
+        await asyncio.to_thread(process.end)
+    finally:
+        process.process.kill()
+        process.process.wait()
+        for pid in family.values():
+            if "--worker" in words(pid):
+                os.kill(pid, signal.SIGKILL)
+
+
+async def _sends(client: Client) -> bool:
+    """Return whether a message is stored within five seconds."""
+    try:
+        reply = await client.ask(RequestCode.SEND_MESSAGE_V2, send_fields("orders"), b"m", timeout=5)
+    except RequestTimeout:
+        return False
+    return reply.code == ResponseCode.SUCCESS
 
 
 def test_workers_end_when_their_supervisor_has_ended(process: Process) -> None:
