@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from proxy.tools.demo import SAMPLES, sample
+from tests.cluster.servers import START_TIMEOUT, accepts
 from tests.paths import ROOT
 from tests.ports import HOST, free_port
 
@@ -82,9 +82,11 @@ def demo(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     with subprocess.Popen(
         [sys.executable, "-m", "proxy", *words], stdout=subprocess.DEVNULL, env=os.environ | settings
     ) as server:
-        _wait_for_port(port)
-        yield Demo(f"{HOST}:{port}", os.environ | (_CREDENTIALS if settings else {}))
-        server.send_signal(signal.SIGTERM)
+        try:
+            _wait_for_port(port)
+            yield Demo(f"{HOST}:{port}", os.environ | (_CREDENTIALS if settings else {}))
+        finally:
+            server.terminate()
 
 
 def test_every_sample_is_run() -> None:
@@ -124,13 +126,7 @@ def _run(command: list[str], environment: dict[str, str], patterns: tuple[str, .
 
 
 def _wait_for_port(port: int) -> None:
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            socket.create_connection((HOST, port), 1).close()
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
-        else:
-            return
+    deadline = time.monotonic() + START_TIMEOUT
+    while not accepts(port):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

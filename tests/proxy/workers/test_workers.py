@@ -15,6 +15,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from proxy.workers.supervisor import _search_path
+from tests.cluster.servers import START_TIMEOUT
 from tests.ports import free_port
 from tests.proxy.workers.processes import ROOT, Process, words, workers
 
@@ -149,7 +150,7 @@ def test_workers_do_not_import_from_the_current_directory(tmp_path: Path) -> Non
             stderr=output,
         )
     try:
-        deadline = time.monotonic() + 45
+        deadline = time.monotonic() + START_TIMEOUT
         while log.read_text().count("gantry: ready") < 2:
             assert time.monotonic() < deadline, log.read_text()
             assert process.poll() is None, log.read_text()
