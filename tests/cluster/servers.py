@@ -25,6 +25,8 @@ ROOT = Path(__file__).resolve().parents[2]
 PEERS = ROOT / "tests" / "peers" / "peers"
 # Seconds to wait for an expected event; Java servers on a busy machine are slow at times.
 TIMEOUT = 45.0
+# Seconds that a start of Gantry may take: it loads its modules for seconds on a processor of its own.
+START_TIMEOUT = 2 * TIMEOUT
 
 
 class Failed(AssertionError):
@@ -209,7 +211,7 @@ class Gantry:
                 self._command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         Gantry.running.append(self)
-        deadline = time.monotonic() + 2 * TIMEOUT
+        deadline = time.monotonic() + START_TIMEOUT
         while not accepts(self.port):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.kill()

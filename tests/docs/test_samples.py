@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from proxy.tools.demo import SAMPLES, sample
+from tests.cluster.servers import START_TIMEOUT, accepts
 from tests.paths import ROOT
 from tests.ports import HOST, free_port
 
@@ -126,13 +126,7 @@ def _run(command: list[str], environment: dict[str, str], patterns: tuple[str, .
 
 
 def _wait_for_port(port: int) -> None:
-    deadline = time.monotonic() + 90
-    while True:
-        try:
-            socket.create_connection((HOST, port), 1).close()
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
-        else:
-            return
+    deadline = time.monotonic() + START_TIMEOUT
+    while not accepts(port):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

@@ -19,7 +19,7 @@ from proxy.__main__ import _ready
 from proxy.app import App
 from proxy.settings import naming
 from proxy.settings.model import Settings
-from tests.cluster.servers import HOST, ROOT
+from tests.cluster.servers import HOST, ROOT, START_TIMEOUT
 from tests.ports import free_port
 from tests.proxy.replica import running
 
@@ -142,7 +142,7 @@ def _ignores_sighup(pid: int) -> bool:
 
 
 def _wait(check: Callable[[], bool], log: Path) -> None:
-    deadline = time.monotonic() + 45
+    deadline = time.monotonic() + START_TIMEOUT
     while not check():
         assert time.monotonic() < deadline, log.read_text()
         time.sleep(0.005)

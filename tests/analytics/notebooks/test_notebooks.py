@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from analytics.notebooks import data
 from analytics.record_errors import NoRecords
 from tests.analytics.frames import at, connection, failed, member, receive, send
-from tests.analytics.jobs.record_files import write
+from tests.analytics.jobs.record_files import LIGHT, write
 
 FOLDER = Path(__file__).resolve().parents[3] / "analytics" / "notebooks"
 # Number of pictures of each notebook.
@@ -25,6 +25,15 @@ NOTEBOOKS = {
     "capacity_planning": 3,
     "migration_progress": 2,
 }
+# For little data: compiling costs more than running. spark-submit, by which the notebooks' Spark starts, reads them
+# from spark-defaults.conf in SPARK_CONF_DIR.
+_QUICK_SPARK = f"""
+spark.driver.extraJavaOptions {LIGHT}
+spark.sql.codegen.wholeStage false
+spark.sql.codegen.factoryMode NO_CODEGEN
+spark.python.sql.dataFrameDebugging.enabled false
+spark.sql.ui.explainMode simple
+"""
 # A program of one cell that removes the variables of a notebook from the kernel.
 _EMPTYING = "# %%\nget_ipython().run_line_magic('reset', '-f')\n"
 
@@ -77,6 +86,8 @@ def executed(records: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     """Return the outputs of each notebook's cells. One kernel for all, emptied between them: Java starts once."""
     home = tmp_path_factory.mktemp("jupyter")
     own = {"GANTRY_RECORDS": str(records), "GANTRY_MASTER": "local[1]", "GANTRY_ZONE": "Europe/Berlin"}
+    (home / "spark-defaults.conf").write_text(_QUICK_SPARK)
+    own["SPARK_CONF_DIR"] = str(home)
     # Settings and history of the user who runs the tests have no effect.
     own |= {f"JUPYTER_{name}_DIR": str(home) for name in ("CONFIG", "DATA", "RUNTIME")} | {"IPYTHONDIR": str(home)}
     return asyncio.run(_execute(os.environ | own))

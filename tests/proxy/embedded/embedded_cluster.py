@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from tests.cluster import coverage
-from tests.cluster.servers import HOST, PEERS, ROOT, Failed, accepts
+from tests.cluster.servers import HOST, PEERS, ROOT, START_TIMEOUT, Failed, accepts
 from tests.ports import free_port
 
 
@@ -68,7 +68,7 @@ class EmbeddedCluster:
     def start(self) -> None:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(self._command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + START_TIMEOUT
         ports = [self.port, *([self.proxy.port] if self.proxy is not None else [])]
         while not all(map(accepts, ports)):
             if self._process.poll() is not None or time.monotonic() > deadline:

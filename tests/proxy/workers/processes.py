@@ -17,7 +17,7 @@ from protos.apache.rocketmq.v2 import definition_pb2 as d
 from protos.apache.rocketmq.v2 import service_pb2 as pb
 from protos.apache.rocketmq.v2.definition_pb2 import Code
 from protos.apache.rocketmq.v2.service_pb2_grpc import MessagingServiceStub
-from tests.cluster.servers import Gantry
+from tests.cluster.servers import START_TIMEOUT, Gantry
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -63,7 +63,7 @@ class Process:
         self.wait(lambda: self.log.read_text().count(" gantry: ready") == workers)
 
     def wait(self, check: Callable[[], object]) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + START_TIMEOUT
         while not check():
             assert time.monotonic() < deadline, self.log.read_text()
             assert self.process.poll() is None, self.log.read_text()
@@ -127,7 +127,7 @@ def workers(process: Process) -> dict[int, int]:
 
 def wait_for_both(gantry: Gantry) -> None:
     """Wait until both workers serve."""
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + START_TIMEOUT
     while gantry.log.read_text().count(": ready") < 2:
         assert time.monotonic() < deadline, gantry.tail()
         time.sleep(0.05)

@@ -21,6 +21,7 @@ from remoting.codes import RequestCode, ResponseCode
 from remoting.errors import RequestTimeout
 from tests.attacks.good_client import send_fields
 from tests.cluster.client import Client
+from tests.cluster.servers import START_TIMEOUT
 from tests.ports import HOST, free_port
 from tests.proxy.workers.processes import ROOT, Process, words, workers
 
@@ -193,7 +194,7 @@ def test_workers_do_not_import_from_the_current_directory(tmp_path: Path) -> Non
             stderr=output,
         )
     try:
-        deadline = time.monotonic() + 45
+        deadline = time.monotonic() + START_TIMEOUT
         while log.read_text().count("gantry: ready") < 2:
             assert time.monotonic() < deadline, log.read_text()
             assert process.poll() is None, log.read_text()
