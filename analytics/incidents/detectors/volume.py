@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from analytics.incidents.baseline import Usual, usual_range
+from analytics.incidents.baseline import Usual, most_of_other_days, usual_range
 from analytics.incidents.batches import without_batches
 from analytics.incidents.finding import Finding
 from analytics.incidents.kinds import KINDS, Kind
@@ -33,7 +33,8 @@ _LIKELIHOOD = 30.0
 # A growth takes so many hours at least; points of its series.
 _GROWTH_HOURS = 6
 _HOUR = 3600 // STEP
-_TWO_DAYS = 2 * 24 * _HOUR
+_DAY = 24 * _HOUR
+_TWO_DAYS = 2 * _DAY
 _POINT = POINT // STEP
 _GROWTH_POINTS = _GROWTH_HOURS * _HOUR // _POINT
 # A long drop takes two hours at least.
@@ -122,6 +123,7 @@ def _judged(tables: Tables, attribute: str, names: list[str], counts: Array, row
         growths = _growths(tables, about, series, local.expected[place], seasons.high[place], sampled, offset)
         surges = _surges(tables, about, series, typical, high, sampled)
         surges = [each for each in surges if _exceeds(tables, each, series, seasons.expected[place])]
+        growths, surges = ([each for each in part if not _is_first(tables, each, series)] for part in (growths, surges))
         growths = [each for each in growths if not any(_is_mostly(each, surge) for surge in surges)]
         # A growth is a surge at its end.
         found += [*growths, *(each for each in surges if not any(_covers(growth, each) for growth in growths))]
@@ -163,6 +165,26 @@ def _exceeds(tables: Tables, surge: Finding, counts: Array, expected: Array) -> 
 
 def _is_long(drop: Finding) -> bool:
     """Return whether a drop is longer than batches and changes of clocks make it."""
+def _is_first(tables: Tables, gain: Finding, counts: Array) -> bool:
+    """Return whether a topic is new or given up, so that most of a gain has no other day of it as a measure."""
+    busy = np.flatnonzero(counts)
+    first, last = int(busy[0]), int(busy[-1])
+    if last - first < _GROWTH_HOURS * _HOUR:
+        return False
+    # The records may begin or end with a topic's night.
+    first, last = (0 if first < _NIGHT else first), (counts.size if last >= counts.size - _NIGHT else last)
+    times = np.arange(int(gain.start // STEP), int(gain.end // STEP)) - tables.first
+    shifts = [shift * _DAY for shift in range(-(counts.size // _DAY) - 1, counts.size // _DAY + 2) if shift]
+    known = np.zeros(times.size, dtype=bool)
+    for shift in shifts:
+        known |= (times + shift >= first) & (times + shift <= last)
+    return counts.size >= _TWO_DAYS and bool(known.mean() < _KNOWN)
+
+
+# Least part of a gain for which another day of the topic is known; periods of a night.
+_KNOWN, _NIGHT = 0.5, 12 * _HOUR
+
+
     return drop.end - drop.start >= _LONG
 
 
@@ -196,6 +218,8 @@ def _surges(
         short = span.end - span.start < _GROWTH_HOURS * _HOUR
         if short and seen >= _TIMES * usual and seen - usual >= _LEAST_MORE:
             score = likelihood(seen * sampled, usual * sampled)
+        if seen < _TIMES * most_of_other_days(counts, span, STEP):
+            continue
             # Near a nightly batch the usual range is wide: the surge began when it exceeded the typical count.
             start = span.start
             while start > 0 and counts[start - 1] > 3.0 * typical[start - 1] + 2.0:
