@@ -13,7 +13,7 @@ from analytics.incidents.retirement import is_retired
 from analytics.incidents.seasonal import POINT, Season, season, weekend_offset
 from analytics.incidents.statistics import Array, Interval, dispersion, gains, intervals, likelihood, smoothed
 from analytics.incidents.tables import STEP, Tables
-from analytics.incidents.weekends import closed_weekend
+from analytics.incidents.weekends import closed_weekend, is_day_off
 from analytics.transforms.operations import SEND
 from remoting.names import DLQ_PREFIX, RETRY_PREFIX
 
@@ -127,14 +127,16 @@ def _judged(tables: Tables, attribute: str, names: list[str], counts: Array, row
         growths = [each for each in growths if not any(_is_mostly(each, surge) for surge in surges)]
         # A growth is a surge at its end.
         found += [*growths, *(each for each in surges if not any(_covers(growth, each) for growth in growths))]
-        drops = _drops(tables, about, series, usual.low[place], sampled)
-        slow = [each for each in _drops(tables, about, series, _LOW * local.low[place], sampled) if _is_long(each)]
+        drops = _drops(tables, about, series, usual.low[place], typical, sampled)
+        slow = _drops(tables, about, series, _LOW * local.low[place], local.expected[place], sampled)
+        slow = [each for each in slow if _is_long(each)]
         drops = [*slow, *(each for each in drops if not any(_covers(other, each) for other in slow))]
         less = _shrinkings(tables, about, series, local.expected[place], seasons.low[place], sampled)
         # A drop below the lowest usual count has the more exact beginning.
         less = [each for each in less if not any(_overlaps(each, drop) for drop in drops)]
         closed = closed_weekend(series, tables.first, STEP)
-        found += [each for each in (*drops, *less) if closed is None or not _is_within(tables, each, closed)]
+        less = [each for each in (*drops, *less) if closed is None or not _is_within(tables, each, closed)]
+        found += [each for each in less if not is_day_off(series, typical, _span_of(tables, each), STEP)]
     return found
 
 
@@ -163,8 +165,6 @@ def _exceeds(tables: Tables, surge: Finding, counts: Array, expected: Array) -> 
     return bool(counts[span].sum() >= _BEYOND * np.nan_to_num(expected[span]).sum())
 
 
-def _is_long(drop: Finding) -> bool:
-    """Return whether a drop is longer than batches and changes of clocks make it."""
 def _is_first(tables: Tables, gain: Finding, counts: Array) -> bool:
     """Return whether a topic is new or given up, so that most of a gain has no other day of it as a measure."""
     busy = np.flatnonzero(counts)
@@ -185,6 +185,8 @@ def _is_first(tables: Tables, gain: Finding, counts: Array) -> bool:
 _KNOWN, _NIGHT = 0.5, 12 * _HOUR
 
 
+def _is_long(drop: Finding) -> bool:
+    """Return whether a drop is longer than batches and changes of clocks make it."""
     return drop.end - drop.start >= _LONG
 
 
@@ -216,10 +218,10 @@ def _surges(
     for span in intervals(gains(counts * sampled, expected * sampled, _MORE), _LIKELIHOOD):
         seen, usual = counts[span.start : span.end].sum(), expected[span.start : span.end].sum()
         short = span.end - span.start < _GROWTH_HOURS * _HOUR
-        if short and seen >= _TIMES * usual and seen - usual >= _LEAST_MORE:
-            score = likelihood(seen * sampled, usual * sampled)
         if seen < _TIMES * most_of_other_days(counts, span, STEP):
             continue
+        if short and seen >= _TIMES * usual and seen - usual >= _LEAST_MORE:
+            score = likelihood(seen * sampled, usual * sampled)
             # Near a nightly batch the usual range is wide: the surge began when it exceeded the typical count.
             start = span.start
             while start > 0 and counts[start - 1] > 3.0 * typical[start - 1] + 2.0:
@@ -295,7 +297,14 @@ def _peak(seen: Array, usual: Array, span: Interval) -> int:
     return span.start + half + int(np.argmax(excess[half:])) + 1
 
 
-def _drops(tables: Tables, about: dict[str, str], counts: Array, low: Array, sampled: float) -> list[Finding]:
+def _span_of(tables: Tables, finding: Finding) -> slice:
+    """Return the periods of a finding."""
+    return slice(int(finding.start // STEP) - tables.first, int(finding.end // STEP) - tables.first)
+
+
+def _drops(
+    tables: Tables, about: dict[str, str], counts: Array, low: Array, typical: Array, sampled: float
+) -> list[Finding]:
     expected = np.nan_to_num(low, nan=0.0)
     # Before its first message a topic did not exist.
     expected[: int(np.argmax(counts > 0))] = 0.0
@@ -303,8 +312,8 @@ def _drops(tables: Tables, about: dict[str, str], counts: Array, low: Array, sam
     for span in intervals(gains(counts * sampled, expected * sampled, _LESS), _LEAST_LESS * 0.5):
         seen, usual = counts[span.start : span.end].sum(), expected[span.start : span.end].sum()
         if seen <= _SHARE * usual and (usual - seen) * sampled >= _LEAST_LESS:
+            start = _first_missing(counts * sampled, np.nan_to_num(typical) * sampled, span)
             # Periods without traffic may precede the first missing message.
-            start = span.start
             while start > 0 and counts[start - 1] == 0:
                 start -= 1
             still = span.end >= tables.periods - 1 or not counts[span.end :].any()
@@ -316,6 +325,23 @@ def _drops(tables: Tables, about: dict[str, str], counts: Array, low: Array, sam
             if score >= _SURE:
                 found.append(_finding(tables, kind, about, start, end, seen, usual, score, usual - seen))
     return found
+
+
+def _first_missing(counts: Array, typical: Array, drop: Interval) -> int:
+    """Return the period from which the share of the typical count that a drop has explains the counts best: compared
+    with the lowest usual count, a drop is plain only later.
+    """
+    share = counts[drop.start : drop.end].sum() / max(typical[drop.start : drop.end].sum(), 1e-9)
+    reach = slice(max(drop.start - min(drop.end - drop.start, _REACH_OF_DROP), 0), drop.start)
+    if share > _HALF or reach.start == reach.stop:
+        return drop.start
+    gained = np.cumsum(gains(counts[reach], typical[reach], max(share, _LEAST_SHARE))[::-1])
+    best = int(np.argmax(gained))
+    return drop.start - best - 1 if gained[best] > 0 else drop.start
+
+
+# Periods before a drop is plain in which it may have begun, at most; least share of the typical count that is tried.
+_REACH_OF_DROP, _LEAST_SHARE = 2 * _HOUR, 0.05
 
 
 def _finding(
