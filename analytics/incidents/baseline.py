@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from analytics.incidents.statistics import Array, smoothed
+from analytics.incidents.statistics import Array, Interval, smoothed
 
 _DAY = 86400
 # Seconds before and after a time of the day that count as the same time, and over which counts are averaged.
@@ -53,6 +53,19 @@ def usual_range(counts: Array, first: int, step: int, shift: float = 0.0) -> Usu
         if np.unique(days[kind]).size == 1 and not kind.all():
             _adapt(level, low, high, typical, kind)
     return Usual(low, np.where(np.isnan(typical), high, typical), high)
+
+
+def most_of_other_days(counts: Array, span: Interval, step: int) -> float:
+    """Return the most that as long a time has at about the same time of another day: a batch of some minutes is higher
+    than its average over half an hour. 0 without another day.
+    """
+    length, around = span.end - span.start, _AROUND // step
+    sums = np.concatenate([[0.0], np.cumsum(counts)])
+    of_length = sums[length:] - sums[:-length]
+    day = _DAY // step
+    starts = [span.start + shift * day for shift in range(-(counts.size // day) - 1, counts.size // day + 2) if shift]
+    near = (of_length[max(start - around, 0) : max(start + around + 1, 0)] for start in starts)
+    return max((float(each.max()) for each in near if each.size), default=0.0)
 
 
 def _other_days(values: Array, step: int, alike: Array | None = None) -> Array:

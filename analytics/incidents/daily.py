@@ -30,13 +30,28 @@ class Course:
 
     def is_busy(self, start: int, end: int) -> bool:
         """Return whether a large share in a span is that of the time of the day, and smaller at other times."""
-        own, usual = self._share(start, end), self._usual(start, end, max)
+        own = self._share(start, end)
+        usual = float(np.fmax(self._usual(start, end, max), self._nearby(start, end)))
         return own <= _EXPLAINED * usual and self._of_hours(0.25) <= _QUIET * own
 
     def rests(self, start: int, end: int) -> bool:
         """Return whether a small share in a span is that of the time of the day, and larger at other times."""
         own, usual = self._share(start, end), self._usual(start, end, min)
         return usual <= own + _RESTS and self._of_hours(0.75) >= _WORKS
+
+    def _nearby(self, start: int, end: int) -> float:
+        """Return the median over the other days of the largest share of as long a time within an hour around; NaN
+        without one, and for longer spans. A job of some minutes has a larger share than the half hour around it.
+        """
+        if (end - start) * self.step > _HOUR:
+            return np.nan
+        parts, wholes = (np.convolve(series, np.ones(end - start), "valid") for series in (self.part, self.whole))
+        shares = np.where(wholes >= self.least / 2, parts / np.maximum(wholes, 1e-9), np.nan)
+        day, hour = _DAY // self.step, _HOUR // self.step
+        days = [start + shift * day for shift in range(-(shares.size // day) - 1, shares.size // day + 2) if shift]
+        near = [shares[max(place - hour, 0) : max(place + hour + 1, 0)] for place in days]
+        most = [float(np.nanmax(each)) for each in near if np.isfinite(each).any()]
+        return float(np.median(most)) if most else np.nan
 
     def _share(self, start: int, end: int) -> float:
         return float(self.part[start:end].sum() / max(self.whole[start:end].sum(), 1e-9))

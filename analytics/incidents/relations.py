@@ -172,6 +172,12 @@ def _is_retried(refusal: Finding, surge: Finding) -> bool:
     return refused and surge.kind == Kind.TRAFFIC_SURGE and same and inside
 
 
+def _is_sent_elsewhere(fault: Finding, surge: Finding) -> bool:
+    """Return whether a topic gets more sends because those to a broker fail, and are sent again, meanwhile."""
+    inside = fault.start - SLACK <= surge.start and surge.end <= fault.end + SLACK
+    return fault.kind == Kind.BROKER_FAULT and surge.kind == Kind.TRAFFIC_SURGE and inside
+
+
 def _is_behind(surge: Finding, stop: Finding) -> bool:
     """Return whether a group is behind because a tenant sends more; the surge of one topic has the topic in common."""
     inside = surge.start - SLACK <= stop.start <= surge.end
@@ -191,6 +197,12 @@ def _is_part_of_all(whole: Finding, part: Finding) -> bool:
     """
     busy = part.kind == Kind.THROTTLING and whole.facts.get("response", "").startswith("2 ")
     return (whole.kind == part.kind or busy) and not whole.scope and _lasts_as_long(part, whole)
+
+
+def _is_lost_too(churn: Finding, storm: Finding) -> bool:
+    """Return whether clients that connect again and again lose some of these connections abnormally."""
+    kinds = churn.kind == Kind.CONNECTION_CHURN and storm.kind == Kind.CONNECTION_STORM
+    return kinds and churn.scope == storm.scope and _overlap(churn, storm) >= _COMMON
 
 
 def _outlasts(stop: Finding, drop: Finding) -> bool:
@@ -216,7 +228,9 @@ _RULES: tuple[_Rule, ...] = (
     _either(_is_catch_up, True),
     _either(_is_refused, True),
     _either(_is_retried, True),
+    _either(_is_sent_elsewhere, True),
     _either(_is_behind, True),
+    _either(_is_lost_too, True),
     _either(_outlasts, False),
     _either(_is_remainder, True),
     _either(_is_part_of_all, True),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from analytics.transforms.operations import OPERATIONS, WEIGHT
+from analytics.transforms.operations import ACK, OPERATIONS, WEIGHT
 from remoting.names import DLQ_PREFIX, RETRY_PREFIX
 
 _log = logging.getLogger("gantry.analytics")
@@ -32,9 +32,10 @@ class Tables:
     totals: requests (n, and rows before weighting), timed ones, received messages, sends, the sum of their latencies'
     logarithms, and the bytes of their bodies, by period and one dimension, whose value is in `value`. events: requests
     that failed or were slow, sends that were large or repeat a key, redelivered messages, those of a late attempt, and
-    dead letters, by `event` and all dimensions. flows: messages by operation, topic and group; `due`: stored messages
-    counted when they are due. queues, members: the same by queue and by client. delays: scheduled messages by client
-    and delay. keys: messages by key. connections: their opens and closes, by cause.
+    dead letters, by `event` and all dimensions. flows: messages by operation, topic and group, requests with and
+    without messages apart; `due`: stored messages counted when they are due. queues, members: the same by queue and by
+    client. delays: scheduled messages by client and delay. keys: messages by key. connections: their opens and closes,
+    by cause.
     """
 
     totals: pd.DataFrame
@@ -234,24 +235,24 @@ _STATEMENTS = {
     "events": _events(),
     "flows": """
 SELECT t, op, topic, grp, SUM(w) AS n, SUM(CASE WHEN again THEN 0 ELSE m END) AS m, COUNT(*) AS rows_ FROM requests
-WHERE op IN ('receive', 'ack') AND topic IS NOT NULL AND grp IS NOT NULL GROUP BY t, op, topic, grp
+WHERE op IN ('receive', 'ack') AND topic IS NOT NULL AND grp IS NOT NULL GROUP BY t, op, topic, grp, m > 0
 UNION ALL
 SELECT t, 'send' AS op, topic, NULL AS grp, SUM(w) AS n, SUM(m) AS m, COUNT(*) AS rows_ FROM requests
-WHERE op = 'send' AND topic IS NOT NULL GROUP BY t, topic
+WHERE op = 'send' AND topic IS NOT NULL GROUP BY t, topic, m > 0
 UNION ALL
 SELECT CAST(FLOOR((us + COALESCE(delay, 0) * 1000.0) / {step}e6) AS BIGINT) AS t, 'due' AS op, topic, NULL AS grp,
   SUM(w) AS n, SUM(m) AS m, COUNT(*) AS rows_ FROM requests
-WHERE op = 'send' AND topic IS NOT NULL GROUP BY 1, topic""".replace("{step}", str(STEP)),
+WHERE op = 'send' AND topic IS NOT NULL GROUP BY 1, topic, m > 0""".replace("{step}", str(STEP)),
     "queues": f"""
 SELECT CAST(FLOOR(t / {COARSE}.0) AS BIGINT) AS t, op, topic, grp, broker, queue, SUM(w) AS n, SUM(m) AS m,
   COUNT(*) AS rows_ FROM requests
 WHERE op IN ('send', 'receive', 'ack') AND queue IS NOT NULL AND topic IS NOT NULL
-GROUP BY 1, op, topic, grp, broker, queue""",
+GROUP BY 1, op, topic, grp, broker, queue, m > 0""",
     "members": f"""
 SELECT CAST(FLOOR(t / {COARSE}.0) AS BIGINT) AS t, op, topic, grp, client, sdk, MAX(replica) AS replica, SUM(w) AS n,
   SUM(m) AS m, COUNT(*) AS rows_, MIN(us) AS first_us, MAX(us) AS last_us FROM requests
 WHERE op IN ('send', 'receive', 'ack') AND client IS NOT NULL AND topic IS NOT NULL
-GROUP BY 1, op, topic, grp, client, sdk""",
+GROUP BY 1, op, topic, grp, client, sdk, m > 0""",
     "delays": f"""
 SELECT t, topic, client, sdk, network, tenant, replica, FLOOR(LN(1.0 + delay) * {DELAY_STEPS}) AS size, SUM(w) AS n,
   COUNT(*) AS rows_ FROM requests WHERE delay IS NOT NULL AND topic IS NOT NULL
@@ -292,5 +293,9 @@ def joined(frame: pd.DataFrame, names: tuple[str, ...]) -> "pd.Series[str]":
 
 
 def sampled_share(rows: pd.DataFrame) -> float:
-    """Return the records for each request that they stand for, at most 1: few records are evidence of few requests."""
-    return min(float(rows["rows_"].sum() / max(rows["n"].sum(), 1e-9)), 1.0)
+    """Return the records for each request that they stand for, at most 1: few records are evidence of few requests.
+
+    Requests without a message, polls in vain and failed sends, may be recorded at another rate than those with one.
+    """
+    full = rows[(rows["m"] > 0) | (rows["op"] == ACK)]
+    return min(float(full["rows_"].sum() / max(full["n"].sum(), 1e-9)), 1.0)

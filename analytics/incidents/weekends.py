@@ -1,10 +1,10 @@
-"""Silences that are a topic's own weekend: a market that closes on Friday evening, an office."""
+"""Silences that are a topic's own weekend or holiday: a market that closes on Friday evening, an office."""
 
 from datetime import UTC, datetime
 
 import numpy as np
 
-from analytics.incidents.statistics import Array
+from analytics.incidents.statistics import Array, smoothed
 
 _DAY = 86400
 _WEEK = 7 * _DAY
@@ -59,3 +59,27 @@ def _of_weekend(start: int, end: int) -> int:
     # On Monday and Tuesday the last weekend is the nearest one.
     saturday = ((start + end) // 2 // _DAY + (5 - weekday if weekday > 1 else -2 - weekday)) * _DAY
     return min(end, saturday + 2 * _DAY) - max(start, saturday)
+
+
+# Seconds over which a night's level is averaged, and highest ratio of that level to the mean one.
+_SMOOTH, _QUIET = 3600, 0.25
+# Longest day off, from one quiet time to the next; least part of its usual messages with which the time before or after
+# the plain drop counts, and highest share of the usual ones that comes on a day off.
+_LONGEST_OFF, _REST, _LITTLE = 1.25 * _DAY, 0.1, 0.5
+
+
+def is_day_off(counts: Array, typical: Array, drop: slice, step: int) -> bool:
+    """Return whether a drop is a holiday: few messages come from one night of the topic, in which it rests anyway, to
+    the next, in the hours before and after the plain drop too. What fails begins or ends by day.
+
+    typical: usual counts, NaN where they are unknown.
+    """
+    usual = smoothed(np.nan_to_num(typical), _SMOOTH // step)
+    quiet = np.flatnonzero(usual <= _QUIET * usual.mean())
+    before, after = quiet[quiet <= drop.start], quiet[quiet >= drop.stop]
+    if not before.size or not after.size or (after[0] - before[-1]) * step > _LONGEST_OFF:
+        return False
+    parts = (slice(before[-1], drop.start), slice(drop.start, drop.stop), slice(drop.stop, after[0] + 1))
+    seen, due = (np.array([float(np.nan_to_num(series)[part].sum()) for part in parts]) for series in (counts, typical))
+    large = due >= _REST * due.sum()
+    return bool((seen <= _LITTLE * due)[large].all())

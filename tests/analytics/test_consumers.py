@@ -92,3 +92,16 @@ def test_a_group_that_is_hardly_too_slow_at_first_lags_from_then_on() -> None:
     taken[2 * _DAY + _HOUR : 2 * _DAY + 4 * _HOUR] *= 0.4
     (lag,) = _found(taken)
     assert (lag.kind, lag.start) == ("consumer_lagging", (_FIRST + 2 * _DAY) * STEP)
+
+
+@pytest.mark.parametrize(("later", "kinds"), [(3.0, ["consumer_lagging"]), (1.0, [])])
+def test_a_group_of_few_messages_that_takes_two_thirds_lags_if_it_takes_the_rest_later(
+    later: float, kinds: list[str]
+) -> None:
+    """Some missing messages alone may be chance, or taken by others."""
+    sent = np.full(4 * _DAY, 3.0)
+    taken = sent.copy()
+    begin, end = 2 * _DAY, 2 * _DAY + 3 * _HOUR
+    taken[begin:end] *= 0.6
+    taken[end : end + _HOUR // 2] *= later
+    assert _kinds(taken, sent) == kinds

@@ -49,6 +49,20 @@ def test_a_span_of_several_busy_hours_is_busy() -> None:
     assert course(4, 0.001, NOON).is_busy(*span(1, 11, 38))
 
 
+def _with_jobs(shares: list[float]) -> Course:
+    """Return a course in which a job of ten minutes makes this share of the requests slow, by day."""
+    slow = np.zeros(len(shares) * DAY)
+    for day, share in enumerate(shares):
+        slow[day * DAY + 100 : day * DAY + 102] = 40.0 * share
+    return Course(slow, np.full(slow.size, 40.0), STEP, 20.0)
+
+
+@pytest.mark.parametrize(("others", "busy"), [(0.5, True), (0.1, False)])
+def test_a_job_of_some_minutes_is_compared_with_the_same_minutes(others: float, busy: bool) -> None:
+    """Its share is smaller in the half hour around it."""
+    assert _with_jobs([others, 0.6, others]).is_busy(DAY + 100, DAY + 102) is busy
+
+
 FAULTS = {
     "one day": (course(3, 0.001, of_day={1: NOON}), span(1, 11, 14)),
     "worse": (course(3, 0.001, NOON, {1: {12: 0.6}}), span(1, 12, 13)),

@@ -49,3 +49,11 @@ def test_a_few_sampled_records_are_no_hot_key() -> None:
     counts = {1: _key(20, 20, 0, 1), 7: _key(0, 120, 40, 41)}
     assert _found(counts)
     assert _found(counts, weight=20.0) == []
+
+
+def test_a_hot_key_begins_when_it_is_hot_although_few_records_of_it_come_before() -> None:
+    """Of 25 messages one is recorded: three records of the key in a period are chance."""
+    counts = _key(6.0, 120.0, 40, 48)
+    counts[34:40] = 25.0
+    (hot,) = _found({7: counts, 1: _key(20, 20, 0, 1)}, weight=5.0)
+    assert hot.start == pytest.approx((_FIRST + 40) * KEY_STEPS * STEP, abs=900)

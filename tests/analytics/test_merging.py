@@ -137,3 +137,17 @@ def test_connections_that_end_when_their_range_or_replica_is_cut_off_are_part_of
 def test_a_wrong_clock_remains_one_incident_when_its_client_is_deployed(client: str, count: int) -> None:
     before = _finding("client_clock", 1, 4, client="10.1.2.3@7#1", network="10.1.2.0/24")
     assert len(incidents([before, _finding("client_clock", 4, 8, client=client, network="10.1.2.0/24")], 1e6)) == count
+
+
+@pytest.mark.parametrize(("end", "count"), [(3.0, 1), (1.2, 2)])
+def test_a_surge_while_sends_to_a_broker_fail_is_their_repetition(end: float, count: int) -> None:
+    """Another broker gets what the first one does not store; a surge that goes on has another cause."""
+    fault = _finding("broker_fault", 1, end, broker="b")
+    assert len(incidents([fault, _finding("traffic_surge", 1.1, 2.5, topic="acme%a")], 1e6)) == count
+
+
+@pytest.mark.parametrize(("network", "count"), [("10.1.2.0/24", 1), ("10.1.3.0/24", 2)])
+def test_clients_that_connect_again_and_again_and_are_lost_are_one_incident(network: str, count: int) -> None:
+    churn = _finding("connection_churn", 1, 3, network="10.1.2.0/24")
+    storm = replace(_finding("connection_storm", 1, 3, network=network), facts={"scope": "network", "cause": "lost"})
+    assert len(incidents([churn, storm], 1e6)) == count

@@ -6,7 +6,7 @@ import pytest
 
 from analytics.incidents.detectors.queues import clients, queues
 from analytics.incidents.statistics import Array
-from analytics.incidents.tables import COARSE, STEP, Tables
+from analytics.incidents.tables import COARSE, STEP, Tables, sampled_share
 
 _DAY = 86400 // (COARSE * STEP)
 _PERIODS = 4 * _DAY
@@ -104,3 +104,10 @@ def test_a_client_whose_messages_others_take_has_not_stopped() -> None:
     stays, leaves = _client(0, 400, 42.0) + _client(400, _PERIODS, 54.0), _client(0, 400, 18.0)
     assert _stopped({"a": stays, "b": leaves}) == []
     assert _stopped({"a": _client(0, _PERIODS, 42.0), "b": leaves}) == ["b"]
+
+
+def test_polls_without_messages_are_no_sample_of_those_with_messages() -> None:
+    """Of twenty polls in vain one is recorded, of the messages each."""
+    rows = pd.DataFrame({"op": "receive", "m": [0.0, 40.0], "n": [200.0, 40.0], "rows_": [10.0, 40.0]})
+    assert sampled_share(rows) == 1.0
+    assert sampled_share(rows.assign(op="ack", n=[40.0, 40.0])) == 0.625

@@ -110,3 +110,49 @@ def test_a_topics_own_weekend_is_no_drop(days: int, begin: float, end: float, ki
 
 def test_a_weekend_without_messages_is_a_drop_if_another_weekend_has_some() -> None:
     assert [each.kind for each in _found(_closed(13, 1.9, 3.9))] == ["traffic_drop"]
+
+
+def _short_batch(nights: list[int]) -> Array:
+    """Return a rate with a batch of ten minutes at three o'clock of some days."""
+    rate = np.full(3 * _DAY, 0.1)
+    for night in nights:
+        rate[night * _DAY + 3 * _HOUR : night * _DAY + 3 * _HOUR + 2] = 130.0
+    return rate
+
+
+@pytest.mark.parametrize(("nights", "kinds"), [([0, 1, 2], []), ([1], ["traffic_surge"])])
+def test_a_batch_of_minutes_that_comes_every_night_is_no_surge(nights: list[int], kinds: list[str]) -> None:
+    """Its average over half an hour is lower than itself."""
+    found = _found({"a%batch": _short_batch(nights), "a%1": _course(10.0, 3), "b%1": _course(10.0, 3)})
+    assert [each.kind for each in found] == kinds
+
+
+@pytest.mark.parametrize(("begin", "end"), [(1.7, 3.0), (0.0, 1.3)])
+def test_a_topic_that_is_new_or_given_up_has_no_surge_on_its_only_days(begin: float, end: float) -> None:
+    rate = np.zeros(3 * _DAY)
+    rate[round(begin * _DAY) : round(end * _DAY)] = 8.0
+    found = _found({"a%feed": rate, "a%1": _course(10.0, 3), "b%1": _course(10.0, 3)})
+    assert {each.kind for each in found} <= {"silence"}
+
+
+def test_a_drop_begins_with_the_first_missing_messages() -> None:
+    """The lowest count of the other days' hours around is half of that of the busy hour in which the drop begins."""
+    rates = {name: _course(3.0, 3) for name in ("a%1", "a%2", "b%1")}
+    for rate in rates.values():
+        rate.reshape(3, _DAY)[:, 8 * _HOUR : 9 * _HOUR] *= 3.0
+    begin = 2 * _DAY + 8 * _HOUR
+    rates["a%1"][begin : begin + 4 * _HOUR] *= 0.1
+    (drop,) = _found(rates)
+    assert drop.start == pytest.approx((_FIRST + begin) * STEP, abs=900)
+
+
+_LESS = {"from night to night": (4, 22, []), "from noon on": (11, 22, ["traffic_drop"])}
+
+
+@pytest.mark.parametrize(("first", "last", "kinds"), _LESS.values(), ids=_LESS)
+def test_a_holiday_is_no_drop(first: int, last: int, kinds: list[str]) -> None:
+    """A topic rests at night; on one day it has a tenth of its messages from one night to the other."""
+    by_day = np.tile(np.repeat(np.isin(np.arange(24), range(6, 20)), _HOUR), 4)
+    rates = {name: np.where(by_day, 4.0, 0.1) for name in ("a%1", "a%2", "b%1")}
+    rates["a%1"][_DAY + first * _HOUR : _DAY + last * _HOUR] *= 0.1
+    assert [each.kind for each in _found(rates)] == kinds

@@ -95,11 +95,11 @@ def _states(tables: Tables, group: _Group, surplus: Array, backlog: Array) -> li
     expected[new] = surplus[new] = 0.0
     found: list[Finding] = []
     course = Course(taken, expected, STEP, _LEAST)
-    stopped = _spans(expected, taken, sampled, _STOPPED, Kind.CONSUMER_STOPPED, 2)
+    stopped = _spans(expected, taken, sampled, _STOPPED, 2, _LIKELIHOOD[Kind.CONSUMER_STOPPED])
     closed = closed_weekend(taken, tables.first, STEP)
     stopped = [span for span in stopped if not _rests(course, span, closed)]
     found += [_finding(tables, Kind.CONSUMER_STOPPED, about, span, expected, taken, backlog) for span in stopped]
-    lagging = _spans(expected, taken, sampled, _LAGGING, Kind.CONSUMER_LAGGING, _HOUR)
+    lagging = _lags(expected, taken, sampled)
     lagging = [span for span in lagging if not _rests(course, span, closed)]
     for span in (_from_first_missing(span, backlog) for span in lagging):
         covered = sum(max(min(span.end, each.end) - max(span.start, each.start), 0) for each in stopped)
@@ -233,14 +233,41 @@ def _from_first_missing(lag: Interval, backlog: Array) -> Interval:
 _EVEN = 0.75
 
 
-def _spans(expected: Array, taken: Array, sampled: float, factor: float, kind: Kind, least: int) -> list[Interval]:
+def _spans(expected: Array, taken: Array, sampled: float, factor: float, least: int, sure: float) -> list[Interval]:
+    """Return the spans of so many periods at least in which less than this share of the due messages is taken. sure:
+    least likelihood.
+    """
     found = []
-    for span in intervals(gains(taken * sampled, expected * sampled, factor), _LIKELIHOOD[kind] * 0.6):
+    for span in intervals(gains(taken * sampled, expected * sampled, factor), sure * 0.6):
         due, received = (float(series[span.start : span.end].sum()) * sampled for series in (expected, taken))
         enough = due - received >= _LEAST and received <= (factor + 0.05) * due and span.end - span.start >= least
-        if enough and likelihood(received, due) >= _LIKELIHOOD[kind]:
+        if enough and likelihood(received, due) >= sure:
             found.append(span)
     return found
+
+
+def _lags(expected: Array, taken: Array, sampled: float) -> list[Interval]:
+    """Return the spans in which a group lags: they are plain, or the group takes the missing messages after them."""
+    least = _LIKELIHOOD[Kind.CONSUMER_LAGGING]
+    found = []
+    for span in _spans(expected, taken, sampled, _LAGGING, _HOUR, _FAINT):
+        received, due = (float(series[span.start : span.end].sum()) * sampled for series in (taken, expected))
+        if likelihood(received, due) + _made_up(span, expected * sampled, taken * sampled) >= least:
+            found.append(span)
+    return found
+
+
+def _made_up(lag: Interval, expected: Array, taken: Array) -> float:
+    """Return how sure it is that a group takes what it lacks just after a lag; 0 if it takes less than most of it."""
+    lacking = (expected - taken)[lag.start : lag.end].sum()
+    after = slice(lag.end, 2 * lag.end - lag.start)
+    received, due = np.cumsum(taken[after]), np.cumsum(expected[after])
+    more = np.flatnonzero(received - due >= _MADE_UP * lacking)
+    return likelihood(float(received[more[0]]), float(due[more[0]])) if more.size else 0.0
+
+
+# Likelihood of a lag that a following surplus has to confirm; least part of the missing messages in the surplus.
+_FAINT, _MADE_UP = 8.0, 0.6
 
 
 def _finding(

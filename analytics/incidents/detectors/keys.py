@@ -74,6 +74,10 @@ def _hot(
     usual = _usual(counts, total)
     certain = gains(counts * sampled, total * usual * sampled, _FACTOR)
     start, end, _ = (int(each[0]) for each in best_intervals(certain[None, :]))
+    # Few records of a busier hour before are part of it by chance: with the share that it has, they are none.
+    times = counts[start:end].sum() / max(usual * total[start:end].sum(), 1e-9)
+    certain = gains(counts[start:end] * sampled, total[start:end] * usual * sampled, max(times, _FACTOR))
+    start, end = (start + int(each[0]) for each in best_intervals(certain[None, :])[:2])
     seen, messages = float(counts[start:end].sum()), float(total[start:end].sum())
     expected = usual * messages
     score = likelihood(seen * sampled, expected * sampled)

@@ -124,7 +124,7 @@ def _stops(
     names, counts, _ = _matrix(tables, part, column)
     if len(names) < 2:
         return []
-    sampled = min(float(part["rows_"].sum() / part["n"].sum()), 1.0)
+    sampled = sampled_share(part)
     given = {} if source is None else dict(zip(*_matrix(tables, source, column)[:2], strict=True))
     total = counts.sum(axis=0)
     found = []
@@ -263,7 +263,7 @@ def _skews(tables: Tables, about: Mapping[str, str], part: pd.DataFrame) -> list
     names, counts, first = _matrix(tables, part, "queue")
     if len(names) < 2:
         return []
-    sampled = min(float(part["rows_"].sum() / part["n"].sum()), 1.0)
+    sampled = sampled_share(part)
     total = counts.sum(axis=0)
     # Where messages of one key after the other go to one queue after the other, one has most of them at any time.
     usual_top = _top_share(counts)

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from analytics.incidents.baseline import Usual, usual_range
+from analytics.incidents.baseline import Usual, most_of_other_days, usual_range
 from analytics.incidents.batches import without_batches
 from analytics.incidents.finding import Finding
 from analytics.incidents.kinds import KINDS, Kind
@@ -13,7 +13,7 @@ from analytics.incidents.retirement import is_retired
 from analytics.incidents.seasonal import POINT, Season, season, weekend_offset
 from analytics.incidents.statistics import Array, Interval, dispersion, gains, intervals, likelihood, smoothed
 from analytics.incidents.tables import STEP, Tables
-from analytics.incidents.weekends import closed_weekend
+from analytics.incidents.weekends import closed_weekend, is_day_off
 from analytics.transforms.operations import SEND
 from remoting.names import DLQ_PREFIX, RETRY_PREFIX
 
@@ -33,7 +33,8 @@ _LIKELIHOOD = 30.0
 # A growth takes so many hours at least; points of its series.
 _GROWTH_HOURS = 6
 _HOUR = 3600 // STEP
-_TWO_DAYS = 2 * 24 * _HOUR
+_DAY = 24 * _HOUR
+_TWO_DAYS = 2 * _DAY
 _POINT = POINT // STEP
 _GROWTH_POINTS = _GROWTH_HOURS * _HOUR // _POINT
 # A long drop takes two hours at least.
@@ -122,17 +123,20 @@ def _judged(tables: Tables, attribute: str, names: list[str], counts: Array, row
         growths = _growths(tables, about, series, local.expected[place], seasons.high[place], sampled, offset)
         surges = _surges(tables, about, series, typical, high, sampled)
         surges = [each for each in surges if _exceeds(tables, each, series, seasons.expected[place])]
+        growths, surges = ([each for each in part if not _is_first(tables, each, series)] for part in (growths, surges))
         growths = [each for each in growths if not any(_is_mostly(each, surge) for surge in surges)]
         # A growth is a surge at its end.
         found += [*growths, *(each for each in surges if not any(_covers(growth, each) for growth in growths))]
-        drops = _drops(tables, about, series, usual.low[place], sampled)
-        slow = [each for each in _drops(tables, about, series, _LOW * local.low[place], sampled) if _is_long(each)]
+        drops = _drops(tables, about, series, usual.low[place], typical, sampled)
+        slow = _drops(tables, about, series, _LOW * local.low[place], local.expected[place], sampled)
+        slow = [each for each in slow if _is_long(each)]
         drops = [*slow, *(each for each in drops if not any(_covers(other, each) for other in slow))]
         less = _shrinkings(tables, about, series, local.expected[place], seasons.low[place], sampled)
         # A drop below the lowest usual count has the more exact beginning.
         less = [each for each in less if not any(_overlaps(each, drop) for drop in drops)]
         closed = closed_weekend(series, tables.first, STEP)
-        found += [each for each in (*drops, *less) if closed is None or not _is_within(tables, each, closed)]
+        less = [each for each in (*drops, *less) if closed is None or not _is_within(tables, each, closed)]
+        found += [each for each in less if not is_day_off(series, typical, _span_of(tables, each), STEP)]
     return found
 
 
@@ -159,6 +163,26 @@ def _exceeds(tables: Tables, surge: Finding, counts: Array, expected: Array) -> 
     """Return whether a surge exceeds the season too: the other days may have had an incident at its time."""
     span = slice(int(surge.start // STEP) - tables.first, int(surge.end // STEP) - tables.first)
     return bool(counts[span].sum() >= _BEYOND * np.nan_to_num(expected[span]).sum())
+
+
+def _is_first(tables: Tables, gain: Finding, counts: Array) -> bool:
+    """Return whether a topic is new or given up, so that most of a gain has no other day of it as a measure."""
+    busy = np.flatnonzero(counts)
+    first, last = int(busy[0]), int(busy[-1])
+    if last - first < _GROWTH_HOURS * _HOUR:
+        return False
+    # The records may begin or end with a topic's night.
+    first, last = (0 if first < _NIGHT else first), (counts.size if last >= counts.size - _NIGHT else last)
+    times = np.arange(int(gain.start // STEP), int(gain.end // STEP)) - tables.first
+    shifts = [shift * _DAY for shift in range(-(counts.size // _DAY) - 1, counts.size // _DAY + 2) if shift]
+    known = np.zeros(times.size, dtype=bool)
+    for shift in shifts:
+        known |= (times + shift >= first) & (times + shift <= last)
+    return counts.size >= _TWO_DAYS and bool(known.mean() < _KNOWN)
+
+
+# Least part of a gain for which another day of the topic is known; periods of a night.
+_KNOWN, _NIGHT = 0.5, 12 * _HOUR
 
 
 def _is_long(drop: Finding) -> bool:
@@ -194,6 +218,8 @@ def _surges(
     for span in intervals(gains(counts * sampled, expected * sampled, _MORE), _LIKELIHOOD):
         seen, usual = counts[span.start : span.end].sum(), expected[span.start : span.end].sum()
         short = span.end - span.start < _GROWTH_HOURS * _HOUR
+        if seen < _TIMES * most_of_other_days(counts, span, STEP):
+            continue
         if short and seen >= _TIMES * usual and seen - usual >= _LEAST_MORE:
             score = likelihood(seen * sampled, usual * sampled)
             # Near a nightly batch the usual range is wide: the surge began when it exceeded the typical count.
@@ -271,7 +297,14 @@ def _peak(seen: Array, usual: Array, span: Interval) -> int:
     return span.start + half + int(np.argmax(excess[half:])) + 1
 
 
-def _drops(tables: Tables, about: dict[str, str], counts: Array, low: Array, sampled: float) -> list[Finding]:
+def _span_of(tables: Tables, finding: Finding) -> slice:
+    """Return the periods of a finding."""
+    return slice(int(finding.start // STEP) - tables.first, int(finding.end // STEP) - tables.first)
+
+
+def _drops(
+    tables: Tables, about: dict[str, str], counts: Array, low: Array, typical: Array, sampled: float
+) -> list[Finding]:
     expected = np.nan_to_num(low, nan=0.0)
     # Before its first message a topic did not exist.
     expected[: int(np.argmax(counts > 0))] = 0.0
@@ -279,8 +312,8 @@ def _drops(tables: Tables, about: dict[str, str], counts: Array, low: Array, sam
     for span in intervals(gains(counts * sampled, expected * sampled, _LESS), _LEAST_LESS * 0.5):
         seen, usual = counts[span.start : span.end].sum(), expected[span.start : span.end].sum()
         if seen <= _SHARE * usual and (usual - seen) * sampled >= _LEAST_LESS:
+            start = _first_missing(counts * sampled, np.nan_to_num(typical) * sampled, span)
             # Periods without traffic may precede the first missing message.
-            start = span.start
             while start > 0 and counts[start - 1] == 0:
                 start -= 1
             still = span.end >= tables.periods - 1 or not counts[span.end :].any()
@@ -292,6 +325,23 @@ def _drops(tables: Tables, about: dict[str, str], counts: Array, low: Array, sam
             if score >= _SURE:
                 found.append(_finding(tables, kind, about, start, end, seen, usual, score, usual - seen))
     return found
+
+
+def _first_missing(counts: Array, typical: Array, drop: Interval) -> int:
+    """Return the period from which the share of the typical count that a drop has explains the counts best: compared
+    with the lowest usual count, a drop is plain only later.
+    """
+    share = counts[drop.start : drop.end].sum() / max(typical[drop.start : drop.end].sum(), 1e-9)
+    reach = slice(max(drop.start - min(drop.end - drop.start, _REACH_OF_DROP), 0), drop.start)
+    if share > _HALF or reach.start == reach.stop:
+        return drop.start
+    gained = np.cumsum(gains(counts[reach], typical[reach], max(share, _LEAST_SHARE))[::-1])
+    best = int(np.argmax(gained))
+    return drop.start - best - 1 if gained[best] > 0 else drop.start
+
+
+# Periods before a drop is plain in which it may have begun, at most; least share of the typical count that is tried.
+_REACH_OF_DROP, _LEAST_SHARE = 2 * _HOUR, 0.05
 
 
 def _finding(
