@@ -85,9 +85,12 @@ async fn start_producer(options: &Arc<Options>, report: &Shared) -> Result<Produ
     Ok(producer)
 }
 
-/// What is committed when the server asks: all messages but those to be rolled back.
+/// Commits all but the messages that are to be rolled back, when the server asks; `half` leaves them open.
 fn decide(options: &Options, report: &Shared, message: &MessageView) -> TransactionResolution {
     let Some(index) = index_of(message, options.run()) else { return TransactionResolution::UNKNOWN };
+    if options.action == "half" {
+        return TransactionResolution::UNKNOWN;
+    }
     report.lock().unwrap().seen(&format!("check of {index}"));
     if index < options.count { TransactionResolution::COMMIT } else { TransactionResolution::ROLLBACK }
 }
