@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.cluster.client import Client
+from tests.cluster.client import Client, create_topic
 from tests.proxy.admin.http.replicas import GROUP, Replica, Stage
 
 pytestmark = pytest.mark.anyio
@@ -124,7 +124,7 @@ async def test_topics_that_are_needed_are_not_deleted(served: Stage, topic: str,
 
 
 async def test_retry_topic_without_a_group_is_deleted(served: Stage) -> None:
-    await _ok(served.replica, "POST", "/v1/topics", {"name": "%RETRY%gone"})
+    await create_topic(served.replica.address, "%RETRY%gone", exact=True)
     await _ok(served.replica, "DELETE", "/v1/topics/%25RETRY%25gone")
 
 
