@@ -2,6 +2,7 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
+from tests import event_loop
 from tests.cluster import coverage
 from tests.cluster.backends import Backend, backends_of, parameters
 from tests.cluster.reports import add_logs, show_figures
@@ -32,14 +33,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
-
-
-@pytest.fixture(scope="package", autouse=True)
-async def event_loop_of_all_tests(anyio_backend: str) -> None:
-    """Keep one event loop for all tests: grpc.aio may deliver a late event to the loop of an earlier test.
-
-    A coroutine fixture keeps the event loop of its scope open.
-    """
 
 
 @pytest.fixture(scope="session")
@@ -91,5 +84,6 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
     return result
 
 
+event_loop_of_all_tests = event_loop.event_loop_of_all_tests
 pytest_runtest_makereport = add_logs
 pytest_terminal_summary = show_figures

@@ -83,6 +83,12 @@ async def test_a_pull_without_a_subscription_uses_that_of_the_heartbeat(
         del fields["subscription"], fields["expressionType"]
         fields["sysFlag"] = 0
         fields["subVersion"] = wanted["subVersion"]
+
+        async def is_in_its_queue() -> bool:
+            return (await client.ask(RequestCode.PULL_MESSAGE, fields)).code == ResponseCode.SUCCESS
+
+        # A broker adds messages to their queue some time after their send.
+        await wait_until(is_in_its_queue, "the wanted message")
         reply = await client.ask(RequestCode.PULL_MESSAGE, fields)
         assert reply.code == ResponseCode.SUCCESS, described(reply)
         assert [message.body for message in messages.decode_messages(reply.body)] == [b"wanted"]

@@ -1,15 +1,17 @@
 """Servers on both transports, and channels to them."""
 
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
 
 import grpc
 import pytest
 
+from tests import event_loop
 from tests.conformance.server_process import SERVER_NAME, Server, serving
 
 # grpcio's default limit of a received message.
 MAX_MESSAGE = 4 * 1024 * 1024
+
+event_loop_of_all_tests = event_loop.event_loop_of_all_tests
 
 
 @pytest.fixture(scope="session", params=["inprocess", "grpcio"])
@@ -17,14 +19,6 @@ def transport(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     """Yield the server on each transport."""
     with serving(request.param, tmp_path_factory.mktemp(request.param), max_message=MAX_MESSAGE, quiet=False) as server:
         yield server
-
-
-@pytest.fixture(scope="package", autouse=True)
-async def event_loop_of_all_tests(anyio_backend: tuple[str, dict[str, Any]]) -> None:
-    """Keep one event loop for all tests: grpc.aio may deliver a late event to the loop of an earlier test.
-
-    A coroutine fixture keeps the event loop of its scope open.
-    """
 
 
 @pytest.fixture(params=["plain", "tls"])

@@ -2,6 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests import event_loop
 from tests.cluster.reports import add_logs, show_figures
 from tests.cluster.servers import Cluster, started
 
@@ -32,5 +33,6 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield cluster
 
 
+event_loop_of_all_tests = event_loop.event_loop_of_all_tests
 pytest_runtest_makereport = add_logs
 pytest_terminal_summary = show_figures
