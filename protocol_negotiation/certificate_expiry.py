@@ -103,5 +103,4 @@ def _is_revoked(watched: _Watched, revocations: Revocations) -> bool:
     if not revocations.may_contain(watched.serial_number):
         return False
     connection = watched.connection()
-    encoded = None if connection is None else connection.getpeercert(binary_form=True)
-    return encoded is not None and revocations.contain(encoded)
+    return connection is not None and revocations.contain_peer(connection)

@@ -1,5 +1,6 @@
 """Revoked certificates, for connections that have been open since before the revocation: OpenSSL checks handshakes."""
 
+import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,11 @@ class Revocations:
     def may_contain(self, serial_number: int) -> bool:
         """Return whether a list has this number, which certificates of other authorities may have, too."""
         return any(serial_number in numbers for _, numbers in self._lists)
+
+    def contain_peer(self, connection: ssl.SSLObject) -> bool:
+        """Return whether they contain the certificate of a connection's peer, if it has one."""
+        encoded = connection.getpeercert(binary_form=True)
+        return encoded is not None and self.contain(encoded)
 
     def contain(self, encoded: bytes) -> bool:
         """Return whether the list of its issuer has a certificate, in DER.

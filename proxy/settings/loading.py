@@ -15,12 +15,12 @@ from pydantic_settings import SettingsError
 from protocol_negotiation.peer import HostPort
 from proxy.settings.cluster import ClientSignatures
 from proxy.settings.env_source import EnvironmentSource
+from proxy.settings.fault_text import fault_text
 from proxy.settings.file_source import ConfigError, FileSource, read_file
 from proxy.settings.model import Settings
 
 __all__ = ["ConfigError", "Sources", "check_access", "check_backend", "load"]
 
-_VALUE_ERROR = "Value error, "
 # Texts instead of pydantic's, by its type of error.
 _REASONS = {
     "extra_forbidden": "there is no such setting",
@@ -131,5 +131,4 @@ def check_access(settings: Settings) -> None:
 
 def _describe(error: Any) -> str:
     key = ".".join(str(part) for part in error["loc"]) or "configuration"
-    reason = _REASONS.get(error["type"], error["msg"])
-    return f"{key}: {reason.removeprefix(_VALUE_ERROR)}"
+    return f"{key}: {_REASONS.get(error['type']) or fault_text(error)}"

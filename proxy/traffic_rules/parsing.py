@@ -1,17 +1,15 @@
 """Parser of the rules file, a TOML document. Pure."""
 
-import re
 import tomllib
 from typing import Any
 
 from pydantic import ValidationError
 
 from protocol_negotiation.start_error import StartError
+from proxy.settings.fault_text import fault_text
 from proxy.traffic_rules.model import RuleFile
 
 _KINDS = frozenset({"allow", "deny", "limit", "connections", "maintenance", "mirror", "fault", "namespace", "alias"})
-# Prefix of pydantic's text for a ValueError.
-_PREFIX = re.compile(r"^Value error, ")
 
 
 class RulesError(StartError):
@@ -39,7 +37,7 @@ def _describe(mistake: Any, data: dict[str, Any]) -> str:
         "extra_forbidden": "unknown key",
         "missing": "required",
         "union_tag_not_found": f"kind: required, one of {', '.join(sorted(_KINDS))}",
-    }.get(mistake["type"], _PREFIX.sub("", mistake["msg"]))
+    }.get(mistake["type"]) or fault_text(mistake)
     location = list(mistake["loc"])
     rule = ""
     if location[:1] == ["rule"] and len(location) > 1 and isinstance(location[1], int):

@@ -31,6 +31,7 @@ from proxy.observability.metrics.process import product_version
 from proxy.operations.catalogue import OPERATIONS
 from proxy.operations.failures import INTERNAL_ERROR, FailureKind, OperationFailed, failure_of
 from proxy.operations.services import AdminServices
+from proxy.settings.fault_text import fault_text
 from remoting.errors import RemotingError
 
 ROUTERS = (
@@ -105,14 +106,8 @@ def _allowed(request: Request) -> list[str]:
     return sorted({method for route in matching for method in route.methods or ()})
 
 
-# Pydantic puts it before the texts of validators.
-_VALUE_ERROR = "Value error, "
-
-
 async def _invalid(request: Request, error: RequestValidationError) -> Response:
-    faults = [
-        (" ".join(map(str, fault["loc"])), str(fault["msg"]).removeprefix(_VALUE_ERROR)) for fault in error.errors()
-    ]
+    faults = [(" ".join(map(str, fault["loc"])), fault_text(fault)) for fault in error.errors()]
     return await _refused(request, Refused(422, INVALID_REQUEST, faults=faults))
 
 

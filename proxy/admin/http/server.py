@@ -149,8 +149,7 @@ def _is_revoked(transport: Any, tls: TlsSource | None) -> bool:
     """Return whether the certificate of a connection's caller has been revoked."""
     if tls is None or tls.revocations is None:
         return False
-    encoded = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
-    return encoded is not None and tls.revocations.contain(encoded)
+    return tls.revocations.contain_peer(transport.get_extra_info("ssl_object"))
 
 
 def make(application: Application, peers: Peers, gatekeeping: Gatekeeping, reload_interval: float) -> Server:

@@ -38,6 +38,7 @@ from proxy.auth.policy import (
     parse_actions,
     parse_networks,
 )
+from proxy.settings.fault_text import fault_text
 from remoting.signature import SecretKey
 
 # RocketMQ's own limit is six characters.
@@ -46,7 +47,6 @@ MIN_SECRET_LENGTH = 6
 SECRETS = ("secret", "security_token")
 ENCRYPTED = "aes256gcm:"
 USER_NAME = r"^[A-Za-z0-9_.@-]{1,128}$"
-_VALUE_ERROR = "Value error, "
 
 
 def _texts(value: object) -> object:
@@ -177,8 +177,8 @@ def read(file: str, text: str) -> UsersFile:
 
 def _describe(error: Mapping[str, Any]) -> str:
     key = ".".join(str(part) for part in error["loc"])
-    reason = {"extra_forbidden": "there is no such key"}.get(error["type"], error["msg"])
-    return f"{key}: {reason.removeprefix(_VALUE_ERROR)}"
+    reason = {"extra_forbidden": "there is no such key"}.get(error["type"]) or fault_text(error)
+    return f"{key}: {reason}"
 
 
 def _policies(table: _Owner, origin: str) -> tuple[Policy, ...]:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from proxy.core.backend import Push
 from proxy.core.channel import Channel
+from proxy.core.events import UNKNOWN_CODE
 from proxy.observability.metrics.family import Family, Kind, Labels, Samples
 from remoting.command import RemotingCommand
 from remoting.outcomes import Reply
@@ -27,7 +28,7 @@ class CountedPush:
 
     def __call__(self, channel: Channel, command: RemotingCommand) -> Reply | None:
         spec = REQUESTS.get(command.code)
-        self._counts[channel.protocol, "unknown" if spec is None else spec.name] += 1
+        self._counts[channel.protocol, UNKNOWN_CODE if spec is None else spec.name] += 1
         return self._push(channel, command)
 
     def read_metrics(self) -> Iterator[tuple[Family, Samples]]:

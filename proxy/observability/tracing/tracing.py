@@ -17,6 +17,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from proxy.core.context import Context
+from proxy.core.events import UNKNOWN_CODE
 from proxy.core.events.request import is_ok
 from proxy.observability.metrics.family import Family, Kind, Samples, by_label
 from proxy.observability.metrics.process import product_version
@@ -232,7 +233,7 @@ def _operation(context: Context) -> tuple[str, str | None]:
     spec = context.spec
     if spec is not None and spec.action is Action.PUB:
         return "send", "send"
-    return "unknown" if spec is None else spec.name, None
+    return UNKNOWN_CODE if spec is None else spec.name, None
 
 
 def _attributes(context: Context, name: str, kind: str | None) -> dict[str, Any]:
