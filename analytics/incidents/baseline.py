@@ -55,6 +55,12 @@ def usual_range(counts: Array, first: int, step: int, shift: float = 0.0) -> Usu
     return Usual(low, np.where(np.isnan(typical), high, typical), high)
 
 
+def other_days(periods: int, step: int) -> list[int]:
+    """Return the distances in periods to the same time of every other day, of any period among so many."""
+    day = _DAY // step
+    return [shift * day for shift in range(-(periods // day) - 1, periods // day + 2) if shift]
+
+
 def most_of_other_days(counts: Array, span: Interval, step: int) -> float:
     """Return the most that as long a time has at about the same time of another day: a batch of some minutes is higher
     than its average over half an hour. 0 without another day.
@@ -62,8 +68,7 @@ def most_of_other_days(counts: Array, span: Interval, step: int) -> float:
     length, around = span.end - span.start, _AROUND // step
     sums = np.concatenate([[0.0], np.cumsum(counts)])
     of_length = sums[length:] - sums[:-length]
-    day = _DAY // step
-    starts = [span.start + shift * day for shift in range(-(counts.size // day) - 1, counts.size // day + 2) if shift]
+    starts = [span.start + shift for shift in other_days(counts.size, step)]
     near = (of_length[max(start - around, 0) : max(start + around + 1, 0)] for start in starts)
     return max((float(each.max()) for each in near if each.size), default=0.0)
 

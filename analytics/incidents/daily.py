@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from analytics.incidents.baseline import other_days
 from analytics.incidents.statistics import Array, smoothed
 
-# Seconds of a day, of an hour, by which local clocks change, and over which shares are averaged.
-_DAY, _HOUR, _SMOOTH = 86400, 3600, 1800
+# Seconds of an hour, by which local clocks change, and over which shares are averaged.
+_HOUR, _SMOOTH = 3600, 1800
 # Least part of a span for which other days give the usual share.
 _KNOWN = 0.5
 # Slow: most requests, as a multiple of those that the course explains, and the highest share in quiet hours, as a part
@@ -47,8 +48,8 @@ class Course:
             return np.nan
         parts, wholes = (np.convolve(series, np.ones(end - start), "valid") for series in (self.part, self.whole))
         shares = np.where(wholes >= self.least / 2, parts / np.maximum(wholes, 1e-9), np.nan)
-        day, hour = _DAY // self.step, _HOUR // self.step
-        days = [start + shift * day for shift in range(-(shares.size // day) - 1, shares.size // day + 2) if shift]
+        hour = _HOUR // self.step
+        days = [start + shift for shift in other_days(shares.size, self.step)]
         near = [shares[max(place - hour, 0) : max(place + hour + 1, 0)] for place in days]
         most = [float(np.nanmax(each)) for each in near if np.isfinite(each).any()]
         return float(np.median(most)) if most else np.nan
@@ -78,8 +79,8 @@ class Course:
         with np.errstate(invalid="ignore", divide="ignore"):
             shares = np.where(seen >= self.least / 2, smoothed(self.part, width) * width / seen, np.nan)
         shares[start:end] = np.nan
-        day, hour = _DAY // self.step, _HOUR // self.step
-        days = [shift * day for shift in range(-(shares.size // day) - 1, shares.size // day + 2) if shift]
+        hour = _HOUR // self.step
+        days = other_days(shares.size, self.step)
         places = np.array([[np.arange(start, end) + clock + shift for clock in (-hour, 0, hour)] for shift in days])
         return _at(shares, places), places
 

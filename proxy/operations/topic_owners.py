@@ -16,10 +16,10 @@ from remoting.names import (
 )
 
 _GROUP_PREFIXES = (RETRY_PREFIX, DLQ_PREFIX)
-# Prefixes of topics that no application has created. RocketMQ 5.4 has topics of its RocksDB stores.
-_SYSTEM_PREFIXES = (*_GROUP_PREFIXES, "RMQ_SYS_", "CID_RMQ_SYS_")
 # Prefix of consumer groups of brokers (MixAll.isSysConsumerGroup).
 _SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+# Prefixes of topics that no application has created. RocketMQ 5.4 has topics of its RocksDB stores.
+_SYSTEM_PREFIXES = (*_GROUP_PREFIXES, "RMQ_SYS_", _SYSTEM_GROUP_PREFIX)
 _RESERVED = {
     RETRY_PREFIX: "those of retry topics of consumer groups",
     DLQ_PREFIX: "those of dead letter topics of consumer groups",

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from analytics.incidents.baseline import Usual, most_of_other_days, usual_range
+from analytics.incidents.baseline import Usual, most_of_other_days, other_days, usual_range
 from analytics.incidents.batches import without_batches
 from analytics.incidents.finding import Finding
 from analytics.incidents.kinds import KINDS, Kind
@@ -33,8 +33,7 @@ _LIKELIHOOD = 30.0
 # A growth takes so many hours at least; points of its series.
 _GROWTH_HOURS = 6
 _HOUR = 3600 // STEP
-_DAY = 24 * _HOUR
-_TWO_DAYS = 2 * _DAY
+_TWO_DAYS = 2 * 24 * _HOUR
 _POINT = POINT // STEP
 _GROWTH_POINTS = _GROWTH_HOURS * _HOUR // _POINT
 # A long drop takes two hours at least.
@@ -174,9 +173,8 @@ def _is_first(tables: Tables, gain: Finding, counts: Array) -> bool:
     # The records may begin or end with a topic's night.
     first, last = (0 if first < _NIGHT else first), (counts.size if last >= counts.size - _NIGHT else last)
     times = np.arange(int(gain.start // STEP), int(gain.end // STEP)) - tables.first
-    shifts = [shift * _DAY for shift in range(-(counts.size // _DAY) - 1, counts.size // _DAY + 2) if shift]
     known = np.zeros(times.size, dtype=bool)
-    for shift in shifts:
+    for shift in other_days(counts.size, STEP):
         known |= (times + shift >= first) & (times + shift <= last)
     return counts.size >= _TWO_DAYS and bool(known.mean() < _KNOWN)
 
